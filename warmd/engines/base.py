@@ -1,0 +1,127 @@
+"""The boundary to an inference engine: what the daemon needs, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from warmd.prompts.document import Entry
+
+
+def prefix_key(tokens: Collection[int]) -> str:
+    """Names a prefix by its token ids: SHA-256 (hex) over them as 64-bit integers."""
+    return hashlib.sha256(array("q", tokens).tobytes()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """The token ids with which every real request of an entry begins.
+
+    Attributes:
+        tokens: The ids, in order; never empty.
+        ends_in_user_turn: True when the entry's last message is a user turn and the prefix ends inside it.
+        key: `prefix_key` of the tokens.
+    """
+
+    tokens: tuple[int, ...]
+    ends_in_user_turn: bool = False
+    key: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", prefix_key(self.tokens))
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a prefix's state depends on besides its tokens.
+
+    Attributes:
+        model: The model's name or path, as shown to people.
+        generation: Counts loads: a reloaded model is another identity although its name is the same.
+    """
+
+    model: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Warmed:
+    """What one warming did. Counts are tokens, sizes bytes.
+
+    Attributes:
+        tokens: Length of the prefix.
+        new_tokens: Tokens that were prefilled for it now.
+        reused_tokens: Tokens whose state was there before.
+        kv_bytes: What the engine holds for it, or None where the engine does not tell.
+        source: Where the state came from.
+    """
+
+    tokens: int
+    new_tokens: int
+    reused_tokens: int
+    kv_bytes: int | None
+    source: Literal["prefill", "disk"] = "prefill"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One prefix that the engine holds now: bytes kept and live requests that began from it."""
+
+    kv_bytes: int | None
+    hits: int = 0
+
+
+class EngineDiedError(Exception):
+    """The engine's thread is gone: nothing can be warmed or served any more."""
+
+
+class Engine(Protocol):
+    """An inference engine that can keep prefixes warm.
+
+    All methods are called from one event loop. Nothing here may block it: what takes long happens on the
+    engine's own thread or in a worker thread. Cancelling `warm` stops it at the next chunk and leaves
+    nothing half-done behind.
+    """
+
+    @property
+    def identity(self) -> Identity | None:
+        """The model that is loaded now; None while there is none."""
+
+    def held(self) -> Mapping[str, Held]:
+        """The prefixes held for the current identity, by `Prefix.key`."""
+
+    async def changed(self) -> None:
+        """Return when `identity` or `held` may have changed other than through this object's methods.
+
+        Raises:
+            EngineDiedError: The engine cannot go on.
+        """
+
+    async def render(self, entry: Entry) -> Prefix:
+        """Render an entry through the engine's own request path.
+
+        Raises:
+            RenderError: This entry cannot be rendered, or (`NotWarmableError`) not be kept warm.
+        """
+
+    async def warm(self, prefix: Prefix, on_progress: Callable[[int], None]) -> Warmed:
+        """Prefill a prefix and hold its state. `on_progress` is called with the tokens done so far.
+
+        Raises:
+            Exception: Whatever the model raised; the daemon backs off and tries again.
+        """
+
+    async def look_up(self, entry: Entry, prefix: Prefix) -> int | None:
+        """How many tokens a live request of this entry, with a user text of its own, would find cached.
+
+        None where the engine has no way to tell.
+        """
+
+    async def drop(self, keys: Collection[str]) -> None:
+        """Free these prefixes; unknown keys are ignored."""

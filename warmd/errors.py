@@ -1,0 +1,36 @@
+"""Every error warmd raises on purpose.
+
+One base class; each class builds its own message, so that a raise site is one line. Whoever catches
+`WarmdError` may show ``str(error)`` to the user as it is: it holds no prompt text and needs no traceback.
+"""
+
+from __future__ import annotations
+
+
+class WarmdError(Exception):
+    """Something went wrong in a way that we can explain in one line."""
+
+    exit_code = 1
+
+
+class UsageError(WarmdError):
+    """The command line or a setting is wrong."""
+
+    exit_code = 2
+
+
+class CannotStartError(WarmdError):
+    """The daemon cannot start, and trying again without a change would not help."""
+
+    exit_code = 3
+
+
+class RenderError(WarmdError):
+    """One entry cannot be rendered with the model that is loaded now.
+
+    The entry is `failed` until it is edited or another model is loaded; other entries are unaffected.
+    """
+
+
+class NotWarmableError(RenderError):
+    """An entry renders, but there is nothing in it that can be kept warm (entry state `unwarmable`)."""
