@@ -1,0 +1,125 @@
+"""The embedded engine as the daemon sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+from anyio.from_thread import BlockingPortal
+
+from warmd.engines.base import Held, Identity, Prefix, Warmed
+from warmd.engines.mlx_lm.desk import Job
+from warmd.engines.mlx_lm.generator import EngineRoom, LoadedModel
+from warmd.engines.mlx_lm.prefill import Prefill
+from warmd.errors import RenderError
+from warmd.prefix import find_prefix, request_messages
+from warmd.prompts.document import Entry
+from warmd.trigger import Signal
+
+T = TypeVar("T")
+
+LOOK_UP_TEXT = "Verify: does this request start warm?"
+"""A user text unlike every probe that prefixes are cut with."""
+
+
+class MlxLmEngine:
+    """An `Engine` over mlx-lm's server in this process.
+
+    Args:
+        room: Shared with the engine's thread.
+        provider: mlx-lm's `ModelProvider`; read only on the engine's thread.
+        portal: Leads from the engine's thread back into the daemon's event loop.
+        chunk_tokens: Tokens of one warming step.
+    """
+
+    def __init__(self, room: EngineRoom, provider: Any, portal: BlockingPortal, chunk_tokens: int) -> None:
+        self._room = room
+        self._provider = provider
+        self._portal = portal
+        self._chunk_tokens = chunk_tokens
+        self._changed = Signal()
+        room.notify = lambda: self._call_soon(self._changed.set)
+
+    @property
+    def identity(self) -> Identity | None:
+        """The loaded model, or None."""
+        loaded = self._room.loaded
+        return loaded.identity if loaded else None
+
+    def held(self) -> Mapping[str, Held]:
+        """A snapshot of the warm store."""
+        return self._room.store.held
+
+    async def changed(self) -> None:
+        """Wait until a model was loaded or unloaded, or the engine's thread ended."""
+        if self._room.death is None:
+            await self._changed.wait()
+        if self._room.death is not None:
+            raise self._room.death
+
+    async def render(self, entry: Entry) -> Prefix:
+        """Cut the entry's prefix in a worker thread, on a tokenizer that serving does not use."""
+        path = self._loaded().request_path
+        return await anyio.to_thread.run_sync(find_prefix, entry, path, abandon_on_cancel=True)
+
+    async def warm(self, prefix: Prefix, on_progress: Callable[[int], None]) -> Warmed:
+        """Prefill on the engine's thread, a chunk whenever no live request waits."""
+        prefill = Prefill(prefix, self._room.store, self._provider, self._chunk_tokens, on_progress)
+        return await self._run(Job(prefill.step))
+
+    async def look_up(self, entry: Entry, prefix: Prefix) -> int | None:
+        """Render a request of the entry with another user text, and see what it would be served from."""
+        path = self._loaded().request_path
+        messages = request_messages(entry, LOOK_UP_TEXT)
+        tools = list(entry.tools) if entry.tools is not None else None
+        tokens = await anyio.to_thread.run_sync(
+            path.encode, messages, tools, dict(entry.chat_template_kwargs), abandon_on_cancel=True
+        )
+        return await self._run(Job(lambda: self._matched(tokens)), is_quick=True)
+
+    async def drop(self, keys: Collection[str]) -> None:
+        """Free prefixes on the engine's thread."""
+        await self._run(Job(lambda: self._dropped(keys)), is_quick=True)
+
+    def _matched(self, tokens: list[int]) -> int:
+        state = self._room.store.match(tokens)
+        return len(state.prefix) if state else 0
+
+    def _dropped(self, keys: Collection[str]) -> bool:
+        self._room.store.drop(keys)
+        return True
+
+    def _loaded(self) -> LoadedModel:
+        loaded = self._room.loaded
+        if loaded is None:
+            raise RenderError("no model is loaded")
+        return loaded
+
+    async def _run(self, job: Job[T], *, is_quick: bool = False) -> T:
+        """Leave a job for the engine's thread and wait for it; cancelling drops it at its next step."""
+        done = anyio.Event()
+        future = self._room.desk.submit(job, is_quick=is_quick)
+        future.add_done_callback(lambda _: self._call_soon(done.set))
+        try:
+            await done.wait()
+        except BaseException:
+            future.cancel()
+            raise
+        return future.result()
+
+    def _call_soon(self, function: Callable[[], None]) -> None:
+        try:
+            self._portal.start_task_soon(_call, function)
+        except RuntimeError:
+            # The event loop has ended: there is nobody left to tell.
+            return
+
+
+async def _call(function: Callable[[], None]) -> None:
+    function()
+
+
+

@@ -1,0 +1,160 @@
+"""mlx-lm's server classes with warming let in at their seams (listed in `seams`)."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from mlx_lm import server, utils
+
+from warmd.engines.base import EngineDiedError, Identity
+from warmd.engines.mlx_lm.desk import Desk
+from warmd.engines.mlx_lm.render import RequestPath
+from warmd.engines.mlx_lm.store import WarmPromptCache, WarmStore
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """What other threads may know of the model that is loaded."""
+
+    identity: Identity
+    request_path: RequestPath
+
+
+class ModelGoneError(Exception):
+    """The model was unloaded or replaced while something was being warmed for it."""
+
+
+class EngineRoom:
+    """What the engine's thread and the daemon share. The thread writes; the daemon reads and leaves jobs.
+
+    Attributes:
+        desk: Work for the engine's thread.
+        store: The warm prefixes; only the engine's thread touches it, but for its snapshot `held`.
+        loaded: The loaded model, replaced as a whole; None while there is none.
+        is_started: True once the engine's thread asked for its first work: the default model is loaded.
+        death: Why the engine's thread ended, if it ended by itself.
+    """
+
+    def __init__(self) -> None:
+        self.desk = Desk()
+        self.store = WarmStore()
+        self.loaded: LoadedModel | None = None
+        self.is_started = False
+        self.death: EngineDiedError | None = None
+        self.notify: Callable[[], None] = lambda: None
+        self._loads = 0
+
+    def model_loaded(self, provider: Any) -> None:
+        """A model has been loaded. On the engine's thread."""
+        self._loads += 1
+        model_path = provider.model_key[0]
+        request_path = RequestPath(
+            # A tokenizer of our own: rendering happens on another thread than serving.
+            copy.deepcopy(provider.tokenizer),
+            provider.cli_args.chat_template_args,
+            provider.processor,
+        )
+        self.loaded = LoadedModel(Identity(str(model_path), self._loads), request_path)
+        self.notify()
+
+    def model_gone(self) -> None:
+        """The loaded model is about to be unloaded, and its state with it. On the engine's thread."""
+        self.loaded = None
+        self.store.clear()
+        self.desk.fail_all(ModelGoneError())
+        self.notify()
+
+    def thread_started(self) -> None:
+        """The engine's thread is ready for work."""
+        if not self.is_started:
+            self.is_started = True
+            self.notify()
+
+    def thread_ended(self, death: EngineDiedError | None) -> None:
+        """The engine's thread has ended: by itself when `death` says why. On the engine's thread."""
+        self.death = death
+        self.loaded = None
+        self.store.clear()
+        self.desk.close(death or EngineDiedError("the engine has been stopped"))
+        self.notify()
+
+
+class WatchedModelProvider(server.ModelProvider):  # type: ignore[misc] # mlx-lm has no type information
+    """mlx-lm's model provider, which tells when the loaded model changes."""
+
+    def __init__(self, cli_args: Any, *, room: EngineRoom) -> None:
+        self._room = room
+        super().__init__(cli_args)
+
+    def _load(self, model_path: Any, adapter_path: Any = None, draft_model_path: Any = None) -> None:
+        # A name that leads nowhere fails here, while the old model is still loaded and warm.
+        if not self.is_distributed:
+            utils._download(model_path)
+        self._room.model_gone()
+        super()._load(model_path, adapter_path, draft_model_path)
+        self._room.model_loaded(self)
+
+
+class WarmingResponseGenerator(server.ResponseGenerator):  # type: ignore[misc] # as above
+    """mlx-lm's response generator, which warms a chunk whenever no live request waits.
+
+    Args:
+        provider: A `WatchedModelProvider` on the same room.
+        cache: What requests are served from.
+        room: Where jobs are left.
+    """
+
+    def __init__(self, provider: Any, cache: WarmPromptCache, room: EngineRoom) -> None:
+        # The base class starts its thread at once.
+        self._room = room
+        self._warm_cache = cache
+        super().__init__(provider, cache)
+
+    def _next_request(self, timeout: float | None = None) -> Any:
+        self._room.thread_started()
+        self._warm_cache.model_key = self.model_provider.model_key
+        request = super()._next_request(None)
+        if request is not None or timeout is None:
+            # Without a timeout a batch is being served: it comes first.
+            return request
+        if self._room.desk.step():
+            return super()._next_request(None)
+        return super()._next_request(timeout)
+
+    def _run_generate(self) -> None:
+        death: EngineDiedError | None = None
+        try:
+            self._generate()
+        except BaseException as error:  # noqa: BLE001 - whatever it was, the thread is gone
+            self._generation_failed = True
+            death = EngineDiedError(_describe(error, is_started=self._room.is_started))
+        finally:
+            # The base class frees its state on this thread as well: streams belong to threads.
+            with contextlib.suppress(AttributeError):
+                del self._warm_cache
+            self._room.thread_ended(death)
+
+    def stop(self, timeout: float) -> bool:
+        """Ask the engine's thread to end, and wait for it; False when it is still running."""
+        self._stop = True
+        self._generation_thread.join(timeout)
+        return not self._generation_thread.is_alive()
+
+    @property
+    def thread(self) -> threading.Thread:
+        """The engine's thread."""
+        thread: threading.Thread = self._generation_thread
+        return thread
+
+
+def _describe(error: BaseException, *, is_started: bool) -> str:
+    if is_started:
+        # At work, a message may quote what it worked on.
+        return f"the engine's thread ended with {type(error).__name__}"
+    # While loading a model there are no prompts yet, and the message says what is wrong with the model.
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -1,0 +1,220 @@
+"""Runs mlx-lm's server in this process with the daemon beside it.
+
+Threads: the main thread has the event loop with the daemon and the signals; one thread accepts connections
+and each request has its own, as in mlx-lm; one thread, the engine's, owns every mlx array.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import anyio
+import anyio.to_thread
+from anyio.abc import CancelScope
+from anyio.from_thread import BlockingPortal
+from mlx_lm import server
+
+from warmd import foreign
+from warmd.config import Settings
+from warmd.daemon import Daemon
+from warmd.engines.base import EngineDiedError
+from warmd.engines.mlx_lm.engine import MlxLmEngine
+from warmd.engines.mlx_lm.generator import EngineRoom, WarmingResponseGenerator, WatchedModelProvider
+from warmd.engines.mlx_lm.http import HttpServer, attach_generator, listen
+from warmd.engines.mlx_lm.store import WarmPromptCache
+from warmd.errors import CannotStartError
+from warmd.events import make_event
+from warmd.logs import Log
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+DRAIN_SECONDS = 1.5
+"""How long requests that are being answered may go on after a stop was asked for."""
+JOIN_SECONDS = 2.0
+"""How long the engine's thread may take to end; a step of a long prefill cannot be interrupted."""
+
+
+class ModelError(CannotStartError):
+    """The model cannot be loaded."""
+
+    def __init__(self, model: str, reason: str) -> None:
+        super().__init__(f"cannot load the model {model!r}: {reason[:400]}")
+
+
+class DistributedError(CannotStartError):
+    """The server was started on several machines."""
+
+    def __init__(self) -> None:
+        super().__init__("warmd serve does not run under mlx.launch: start mlx_lm.server there instead")
+
+
+@dataclass(slots=True)
+class Host:
+    """One run of the server.
+
+    Attributes:
+        prompts: The warm-prompts file.
+        server_args: Flags for mlx-lm's server.
+        settings: Timings and bounds.
+        log: Where events go.
+        exit_code: What the process should end with.
+    """
+
+    prompts: Path
+    server_args: list[str]
+    settings: Settings
+    log: Log
+    exit_code: int = 0
+    stop_reason: str = ""
+    _room: EngineRoom = field(default_factory=EngineRoom)
+
+    def run(self) -> int:
+        """Serve until stopped.
+
+        Returns:
+            The exit code.
+
+        Raises:
+            CannotStartError: Something that trying again would not change.
+            SystemExit: From the server's own parser.
+        """
+        with self._seams():
+            server.main()
+        return self.exit_code
+
+    @contextlib.contextmanager
+    def _seams(self) -> Iterator[None]:
+        """Put our provider and our run where mlx-lm's main looks them up, and its flags where it reads them."""
+        before = server.ModelProvider, server.run, sys.argv
+        server.ModelProvider = functools.partial(WatchedModelProvider, room=self._room)
+        server.run = self._serve
+        sys.argv = ["warmd serve", *self.server_args]
+        try:
+            yield
+        finally:
+            server.ModelProvider, server.run, sys.argv = before
+
+    def _serve(self, host: str, port: int, model_provider: Any) -> None:
+        """Takes the place of `mlx_lm.server.run`."""
+        foreign.adopt_loggers()
+        foreign.capture_stderr(self.log)
+        if model_provider.is_distributed:
+            raise DistributedError
+        check_model_folder(model_provider.cli_args.model)
+        http_server = listen(host, port)
+        try:
+            anyio.run(self._main, http_server, model_provider)
+        finally:
+            http_server.server_close()
+
+    async def _main(self, http_server: HttpServer, provider: Any) -> None:
+        cache = WarmPromptCache(self._room.store, provider.cli_args.prompt_cache_size)
+        async with BlockingPortal() as portal:
+            engine = MlxLmEngine(self._room, provider, portal, self.settings.warm.chunk_tokens)
+            daemon = Daemon(engine, self.prompts, self.settings, emit=self.log, url=_url(http_server))
+            generator = WarmingResponseGenerator(provider, cache, self._room)
+            attach_generator(http_server, generator)
+            accepting = threading.Thread(target=http_server.serve_forever, name="http", daemon=True)
+            accepting.start()
+            failure = await self._run_daemon(daemon, provider)
+            await self._stop(http_server, generator)
+            if failure is not None:
+                raise failure
+
+    async def _run_daemon(self, daemon: Daemon, provider: Any) -> CannotStartError | None:
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._stop_on_signal, tasks.cancel_scope)
+                await daemon.run()
+        except* EngineDiedError:
+            death = str(self._room.death)
+            if not self._room.is_started:
+                return ModelError(provider.cli_args.model, death)
+            self.exit_code, self.stop_reason = 1, death
+        return None
+
+    async def _stop_on_signal(self, scope: CancelScope) -> None:
+        with anyio.open_signal_receiver(*STOP_SIGNALS) as signals:
+            async for number in signals:
+                self.stop_reason = signal.Signals(number).name
+                break
+        for number in STOP_SIGNALS:
+            signal.signal(number, _force)
+        self.log(make_event("daemon.stopping", reason=self.stop_reason))
+        scope.cancel()
+
+    async def _stop(self, http_server: HttpServer, generator: WarmingResponseGenerator) -> None:
+        """Stop accepting, let answers finish for a moment, then end the engine's thread."""
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(http_server.shutdown)
+            await anyio.to_thread.run_sync(http_server.drain, DRAIN_SECONDS)
+            has_ended = await anyio.to_thread.run_sync(generator.stop, JOIN_SECONDS)
+        if not has_ended:
+            # Python would wait for the thread; what it holds is in memory only.
+            self._report_stopped()
+            os._exit(self.exit_code)
+
+    def _report_stopped(self) -> None:
+        self.log(make_event("daemon.stopped", exit_code=self.exit_code, reason=self.stop_reason))
+
+
+def serve(host: Host) -> int:
+    """Run a host and report how it ended.
+
+    Returns:
+        The exit code: 0 after a signal, 1 when the engine died, 3 when it cannot start.
+    """
+    for number in STOP_SIGNALS:
+        signal.signal(number, _exit_early)
+    try:
+        host.run()
+        host._report_stopped()
+    except CannotStartError as error:
+        host.log(make_event("daemon.stopped", level="error", exit_code=error.exit_code, reason=str(error)))
+        return error.exit_code
+    return host.exit_code
+
+
+def check_model_folder(model: str | None) -> None:
+    """Say what is wrong with a local model folder before anything slow begins.
+
+    Raises:
+        ModelError: The path is no folder with a model in it.
+    """
+    if model is None:
+        return
+    folder = Path(model)
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise ModelError(model, "the folder has no config.json")
+        if not any(folder.glob("*.safetensors")):
+            raise ModelError(model, "the folder has no *.safetensors")
+    elif folder.exists():
+        raise ModelError(model, "expected a folder, found a file")
+    elif not re.fullmatch(r"[\w-][\w.-]*(/[\w.-]+)?", model):
+        raise ModelError(model, "no such folder")
+
+
+def _url(http_server: HttpServer) -> str:
+    host, port = http_server.server_address[:2]
+    shown = f"[{host!s}]" if ":" in str(host) else host
+    return f"http://{shown!s}:{port}"
+
+
+def _exit_early(number: int, frame: FrameType | None) -> NoReturn:
+    """A stop before the event loop runs: there is nothing to lose yet."""
+    sys.exit(0)
+
+
+def _force(number: int, frame: FrameType | None) -> NoReturn:
+    os._exit(128 + number)

@@ -1,0 +1,43 @@
+"""mlx-lm's request path, from messages to token ids, as a pure function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from mlx_lm import server
+
+
+class RequestPath:
+    """Renders exactly as `mlx_lm.server` renders a chat request. Satisfies `warmd.prefix.Renderer`.
+
+    Args:
+        tokenizer: An mlx-lm `TokenizerWrapper` that no other thread uses: a fast tokenizer shared by two
+            threads can return truncated results (huggingface/transformers#47085).
+        chat_template_args: The server's ``--chat-template-args``.
+        processor: The loaded model's image processor, or None.
+    """
+
+    def __init__(self, tokenizer: Any, chat_template_args: dict[str, Any], processor: Any = None) -> None:
+        self._tokenizer = tokenizer
+        self._owner = SimpleNamespace(
+            model_provider=SimpleNamespace(
+                processor=processor, cli_args=SimpleNamespace(chat_template_args=chat_template_args)
+            )
+        )
+        template = getattr(tokenizer, "chat_template", None)
+        self.template: str = template if isinstance(template, str) else ""
+
+    def encode(
+        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, kwargs: dict[str, Any]
+    ) -> list[int]:
+        """Token ids of a chat request. May change `messages` in place, as the server does."""
+        request = server.CompletionRequest("chat", "", messages, tools, None)
+        args = SimpleNamespace(chat_template_kwargs=kwargs or None)
+        prompt: list[int] = server.ResponseGenerator._tokenize(self._owner, self._tokenizer, request, args)[0]
+        return prompt
+
+    def vocabulary(self) -> Sequence[str]:
+        """Raw token strings, with the marks that the tokenizer's kind uses for spaces."""
+        return list(self._tokenizer.get_vocab())

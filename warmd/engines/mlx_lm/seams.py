@@ -1,0 +1,88 @@
+"""Every place where we hook into mlx-lm's server, in one list, checked at start.
+
+mlx-lm's server is used as it is; these names are what we build on. When a new mlx-lm moves one, the check
+names it before anything is served, and `tests/engines/mlx_lm/test_seams.py` fails with the same words.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from warmd.errors import CannotStartError
+
+TESTED = ">=0.32,<0.33"
+
+SEAMS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    # Parses every server flag, then looks up `ModelProvider` and `run` in its module: we put ours there.
+    ("mlx_lm.server:main", ()),
+    ("mlx_lm.server:run", ("host", "port", "model_provider")),
+    # Loads models on demand. `_load` replaces the loaded model: state follows.
+    ("mlx_lm.server:ModelProvider.__init__", ("self", "cli_args")),
+    ("mlx_lm.server:ModelProvider._load", ("self", "model_path", "adapter_path", "draft_model_path")),
+    # The one thread that owns the model asks `_next_request` for work: warming goes in there.
+    ("mlx_lm.server:ResponseGenerator.__init__", ("self", "model_provider", "prompt_cache")),
+    ("mlx_lm.server:ResponseGenerator._generate", ("self",)),
+    ("mlx_lm.server:ResponseGenerator._run_generate", ("self",)),
+    ("mlx_lm.server:ResponseGenerator._next_request", ("self", "timeout")),
+    # The request path from messages to token ids.
+    ("mlx_lm.server:ResponseGenerator._tokenize", ("self", "tokenizer", "request", "args")),
+    ("mlx_lm.server:CompletionRequest", ("request_type", "prompt", "messages", "tools", "role_mapping")),
+    ("mlx_lm.server:APIHandler.__init__", ("self", "response_generator")),
+    ("mlx_lm.server:get_system_fingerprint", ()),
+    # What a request is served from.
+    ("mlx_lm.models.cache:LRUPromptCache.__init__", ("self", "max_size")),
+    ("mlx_lm.models.cache:LRUPromptCache.fetch_nearest_cache", ("self", "model", "tokens")),
+    ("mlx_lm.models.cache:make_prompt_cache", ("model",)),
+    # Quantises the state as the server's sequential path does.
+    (
+        "mlx_lm.generate:maybe_quantize_kv_cache",
+        ("prompt_cache", "quantized_kv_start", "kv_group_size", "kv_bits"),
+    ),
+    ("mlx_lm.utils:load_tokenizer", ("model_path", "tokenizer_config_extra")),
+    # Finds or downloads a model's files without loading them.
+    ("mlx_lm.utils:_download", ("path_or_hf_repo",)),
+)
+
+
+class EngineNeedsError(CannotStartError):
+    """The installed mlx-lm does not have what the embedded engine needs."""
+
+    def __init__(self, missing: list[str]) -> None:
+        super().__init__(
+            f"the embedded engine needs mlx-lm {TESTED} (found {_installed()}); missing: {', '.join(missing)}"
+        )
+
+
+def check_seams() -> None:
+    """Check that every seam is where we expect it.
+
+    Raises:
+        EngineNeedsError: Names everything that is missing or has other parameters.
+    """
+    missing = [problem for seam, parameters in SEAMS if (problem := _problem(seam, parameters))]
+    if missing:
+        raise EngineNeedsError(missing)
+
+
+def _problem(seam: str, parameters: tuple[str, ...]) -> str | None:
+    module_name, _, path = seam.partition(":")
+    name = f"{module_name}.{path}"
+    try:
+        found: Any = importlib.import_module(module_name)
+        for attribute in path.split("."):
+            found = getattr(found, attribute)
+        names = list(inspect.signature(found).parameters)
+    except (ImportError, AttributeError):
+        return name
+    unexpected = [parameter for parameter in parameters if parameter not in names]
+    return f"{name}({', '.join(unexpected)})" if unexpected else None
+
+
+def _installed() -> str:
+    try:
+        return version("mlx-lm")
+    except PackageNotFoundError:
+        return "none"

@@ -1,0 +1,143 @@
+"""What the daemon knows of each entry and of each distinct prefix, for one engine identity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from time import time
+
+from warmd.engines.base import Held, Prefix, Warmed
+from warmd.errors import NotWarmableError, RenderError
+from warmd.plan import Wanted
+from warmd.prompts.document import Document, Entry
+from warmd.status import EntryStatus, State
+
+Rendered = Prefix | RenderError
+USER_TURN_NOTE = "the prefix ends where the content of the last user turn begins"
+
+
+@dataclass(slots=True)
+class Slot:
+    """One distinct prefix; entries with equal tokens share it.
+
+    Attributes:
+        entry: One of the entries it belongs to: whose request proves that it is served.
+        names: The entries it belongs to, in file order; for a retired slot those it last belonged to.
+        failures: Warmings in a row that failed.
+        not_before: Loop time before which not to try again.
+        done_tokens: While warming, tokens prefilled so far.
+    """
+
+    entry: Entry
+    prefix: Prefix
+    names: tuple[str, ...] = ()
+    state: State = "pending"
+    reason: str | None = None
+    failures: int = 0
+    not_before: float = 0.0
+    done_tokens: int = 0
+    source: str | None = None
+    warmed_at: float | None = None
+
+    def mark_warming(self) -> None:
+        """A warming has begun."""
+        self.state, self.done_tokens = "warming", 0
+
+    def mark_held(self, warmed: Warmed, *, cached: int | None) -> None:
+        """The engine holds it; `cached` tokens is what a look-up found, None if there was no way to look."""
+        self.failures, self.not_before, self.reason = 0, 0.0, None
+        self.source, self.warmed_at, self.state = warmed.source, time(), "warm"
+        if cached is not None and cached < len(self.prefix):
+            self.state = "stored_not_served"
+            self.reason = f"a request finds {cached} of {len(self.prefix)} tokens in the cache"
+
+    def mark_failed(self, reason: str, *, not_before: float) -> None:
+        """A warming failed; try again at a loop time."""
+        self.state, self.reason, self.not_before = "failed", reason, not_before
+        self.failures += 1
+
+    def mark_pending(self) -> None:
+        """It is not held and not being warmed (any more)."""
+        self.state, self.done_tokens = "pending", 0
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Slots by prefix key. `retired` ones are wanted by nobody but may still be held."""
+
+    slots: dict[str, Slot] = field(default_factory=dict)
+    retired: dict[str, Slot] = field(default_factory=dict)
+    problems: dict[str, RenderError] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+
+    def update(self, document: Document, renders: Mapping[str, Rendered]) -> None:
+        """Take over a document. `renders` maps every entry's digest to its rendering."""
+        known = {**self.retired, **self.slots}
+        slots: dict[str, Slot] = {}
+        names: dict[str, list[str]] = {}
+        self.problems = {}
+        for entry in document.entries:
+            rendered = renders[entry.digest]
+            if isinstance(rendered, RenderError):
+                self.problems[entry.name] = rendered
+                continue
+            slots.setdefault(rendered.key, known.get(rendered.key) or Slot(entry, rendered))
+            names.setdefault(rendered.key, []).append(entry.name)
+        for key, slot in slots.items():
+            slot.names = tuple(names[key])
+        self.retired = {key: slot for key, slot in known.items() if key not in slots}
+        self.slots = slots
+        self.names = tuple(entry.name for entry in document.entries)
+
+    def wanted(self, document: Document) -> list[Wanted]:
+        """The plan's view of the document, one item for each entry that could be rendered."""
+        entries = {entry.name: entry for entry in document.entries}
+        return [
+            Wanted(name, key, len(slot.prefix), entries[name].priority, entries[name].index)
+            for key, slot in self.slots.items()
+            for name in slot.names
+        ]
+
+    def previous(self) -> dict[str, str]:
+        """Entry name to the retired prefix that it had last."""
+        return {name: key for key, slot in self.retired.items() for name in slot.names}
+
+    def waiting(self, now: float) -> dict[str, float]:
+        """Keys that failed and are not due yet, each with the seconds left."""
+        return {key: slot.not_before - now for key, slot in self.slots.items() if slot.not_before > now}
+
+    def warm_names(self) -> set[str]:
+        """Entries whose prefix is held."""
+        held = ("warm", "stored_not_served")
+        return {name for slot in self.slots.values() if slot.state in held for name in slot.names}
+
+    def statuses(self, held: Mapping[str, Held]) -> tuple[EntryStatus, ...]:
+        """One status for each entry in file order."""
+        found = {
+            name: _slot_status(name, slot, held.get(key))
+            for key, slot in self.slots.items()
+            for name in slot.names
+        }
+        found |= {name: problem_status(name, error) for name, error in self.problems.items()}
+        return tuple(found.get(name) or EntryStatus(name) for name in self.names)
+
+
+def problem_status(name: str, error: RenderError) -> EntryStatus:
+    """The status of an entry that could not be rendered."""
+    state: State = "unwarmable" if isinstance(error, NotWarmableError) else "failed"
+    return EntryStatus(name, state, reason=str(error))
+
+
+def _slot_status(name: str, slot: Slot, held: Held | None) -> EntryStatus:
+    note = USER_TURN_NOTE if slot.prefix.ends_in_user_turn else None
+    return EntryStatus(
+        name,
+        slot.state,
+        tokens=len(slot.prefix),
+        done_tokens=slot.done_tokens,
+        kv_bytes=held.kv_bytes if held else None,
+        source=slot.source,
+        warmed_at=slot.warmed_at,
+        hits=held.hits if held else 0,
+        reason=slot.reason or note,
+    )

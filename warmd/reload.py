@@ -1,0 +1,151 @@
+"""Follows the warm-prompts file: reads it when it may have changed, and keeps the last good document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from warmd.config import Settings
+from warmd.events import Emit, make_event
+from warmd.prompts import Document, FileError, InvalidPromptsError, diff, load_document
+from warmd.status import DocumentStatus
+from warmd.watch import Degraded, Rearmed, Signature, Watcher, signature
+
+VANISHED_GRACE = 0.75
+"""Seconds that a missing file is given beyond settling: editors delete and rename in two steps."""
+
+UNSETTLED_GRACE = 5.0
+"""A file that keeps changing is not called invalid before this long: it may be half written."""
+
+Outcome = Document | InvalidPromptsError
+
+
+class Reloader:
+    """Owns the current document and its generation numbers.
+
+    Args:
+        path: The warm-prompts file.
+        settings: Timings and the size cap.
+        emit: Receives `prompts.accepted`, `prompts.rejected` and `watch.…`.
+        on_document: Called after each newly accepted document.
+    """
+
+    def __init__(
+        self, path: Path, settings: Settings, *, emit: Emit, on_document: Callable[[], None]
+    ) -> None:
+        self.path = Path(path).expanduser().absolute()
+        self.document: Document | None = None
+        self.status = DocumentStatus(self.path)
+        self._settings = settings
+        self._emit = emit
+        self._on_document = on_document
+        self._last: tuple[object, ...] | None = None
+        self._files: tuple[Path, ...] = (self.path,)
+        self._watcher = Watcher(settings.watch, on_rearmed=self._rearmed, on_degraded=self._degraded)
+
+    async def run(self) -> None:
+        """Follow the file until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(self._watcher.run)
+            await self._follow()
+
+    def mark_applied(self, generation: int) -> None:
+        """All that this generation asked for is done."""
+        self.status = replace(self.status, applied=generation)
+
+    async def _follow(self) -> None:
+        unsettled_since: float | None = None
+        is_changing = False
+        while True:
+            outcome = await self._read()
+            now = anyio.current_time()
+            unsettled_since = (unsettled_since or now) if is_changing else None
+            may_be_half_written = unsettled_since is not None and now - unsettled_since < UNSETTLED_GRACE
+            if isinstance(outcome, Document) or not may_be_half_written:
+                self._take(outcome)
+            look = await self._watcher.settled()
+            is_changing = look.still_changing
+
+    async def _read(self) -> Outcome:
+        outcome = await self._read_once()
+        if isinstance(outcome, InvalidPromptsError) and not self.path.exists():
+            await anyio.sleep(VANISHED_GRACE)
+            outcome = await self._read_once()
+        return outcome
+
+    async def _read_once(self) -> Outcome:
+        """Read the file; what it looked like just before counts as seen, so no later change is missed."""
+        # The signature is taken first and for the files known so far; new includes are looked at again.
+        seen = await anyio.to_thread.run_sync(signature, self._files, abandon_on_cancel=True)
+        outcome = await anyio.to_thread.run_sync(self._load, abandon_on_cancel=True)
+        if set(outcome.files) != set(self._files):
+            self._files = outcome.files
+            return await self._read_once()
+        self._watcher.follow(self._files, seen)
+        return outcome
+
+    def _load(self) -> Outcome:
+        try:
+            return load_document(self.path, max_bytes=self._settings.prompts.max_bytes)
+        except InvalidPromptsError as error:
+            return error
+
+    def _take(self, outcome: Outcome) -> None:
+        identity = (
+            (outcome.digest,) if isinstance(outcome, Document) else (outcome.sha256, *outcome.errors)
+        )
+        if identity == self._last:
+            return
+        self._last = identity
+        self.status = replace(self.status, seen=self.status.seen + 1, sha256=outcome.sha256)
+        if isinstance(outcome, Document):
+            self._accept(outcome)
+        else:
+            self._reject(outcome)
+
+    def _accept(self, document: Document) -> None:
+        changes = diff(self.document, document)
+        generation = self.status.seen
+        self.document = document
+        self.status = replace(self.status, accepted=generation, errors=())
+        self._emit(
+            make_event(
+                "prompts.accepted",
+                generation=generation,
+                sha256=document.sha256,
+                entries=len(document.entries),
+                added=changes.added,
+                edited=changes.edited,
+                removed=changes.removed,
+                unchanged=changes.unchanged,
+            )
+        )
+        self._on_document()
+
+    def _reject(self, error: InvalidPromptsError) -> None:
+        self.status = replace(self.status, errors=error.errors)
+        self._emit(
+            make_event(
+                "prompts.rejected",
+                sha256=error.sha256,
+                kept_generation=self.status.accepted,
+                errors=[_error_fields(item) for item in error.errors],
+            )
+        )
+
+    def _rearmed(self, rearmed: Rearmed) -> None:
+        self._emit(make_event("watch.rearmed", directory=str(rearmed.directory)))
+
+    def _degraded(self, degraded: Degraded) -> None:
+        self._emit(make_event("watch.degraded", reason=degraded.reason))
+
+
+def _error_fields(error: FileError) -> dict[str, object]:
+    return {"line": error.line, "column": error.column, "path": error.path, "message": error.message}
+
+
+__all__ = ["Reloader", "Signature"]
