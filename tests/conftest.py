@@ -1,0 +1,22 @@
+"""Fixtures shared by all tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.toys import ARCHITECTURES, make_model
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The product runs on asyncio only."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A tiny model folder for each architecture: per-token caches, a sliding window, a hybrid."""
+    root = tmp_path_factory.mktemp("models")
+    return {name: make_model(root / name, architecture=name) for name in ARCHITECTURES}

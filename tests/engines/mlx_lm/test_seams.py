@@ -1,0 +1,22 @@
+import re
+
+import pytest
+
+from warmd.engines.mlx_lm import seams
+
+
+def test_the_installed_mlx_lm_has_every_seam() -> None:
+    seams.check_seams()
+
+
+def test_a_moved_seam_and_a_changed_parameter_are_named() -> None:
+    assert seams._problem("mlx_lm.server:moved_away", ()) == "mlx_lm.server.moved_away"
+    assert seams._problem("mlx_lm.gone:run", ()) == "mlx_lm.gone.run"
+    assert seams._problem("mlx_lm.server:run", ("host", "colour")) == "mlx_lm.server.run(colour)"
+
+
+def test_what_is_missing_is_said_in_one_line_with_the_version_found() -> None:
+    with pytest.raises(seams.EngineNeedsError, match=re.escape("mlx_lm.server.run")) as caught:
+        raise seams.EngineNeedsError(["mlx_lm.server.run"])
+    assert caught.value.exit_code == 3
+    assert "\n" not in str(caught.value)

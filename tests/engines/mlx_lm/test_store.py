@@ -1,0 +1,198 @@
+"""The warm store and the prompt cache that answers from it, with a real tiny model."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import mlx.core as mx
+import mlx_lm
+import pytest
+from mlx_lm.models.cache import make_prompt_cache
+
+from tests.toys import ARCHITECTURES
+from warmd.engines.base import Prefix, Warmed
+from warmd.engines.mlx_lm.prefill import Prefill
+from warmd.engines.mlx_lm.store import WarmPromptCache, WarmStore
+
+KEY = ("model", None, None)
+TAIL = [7, 300, 21, 5]
+
+
+def ids(count: int, seed: int = 1) -> list[int]:
+    """`count` token ids that look like nothing in particular."""
+    return [(seed * 7919 + index * 104729) % 500 + 20 for index in range(count)]
+
+
+def make_provider(model: Any, draft: Any = None, **args: Any) -> Any:
+    """What a prefill needs of mlx-lm's model provider."""
+    cli_args = Namespace(
+        **{
+            "prefill_step_size": 2048,
+            "kv_bits": None,
+            "kv_group_size": 32,
+            "quantized_kv_start": 0,
+            **args,
+        }
+    )
+    return SimpleNamespace(model=model, draft_model=draft, cli_args=cli_args)
+
+
+def warm(store: WarmStore, provider: Any, tokens: list[int], chunk: int = 7) -> Warmed:
+    """Prefill a prefix into the store."""
+    prefill = Prefill(Prefix(tuple(tokens)), store, provider, chunk, lambda done: None)
+    while (warmed := prefill.step()) is None:
+        pass
+    return warmed
+
+
+def answer(model: Any, tokens: list[int], cache: list[Any]) -> mx.array:
+    """The logits after `tokens`, which are left to compute on top of `cache`."""
+    logits = model(mx.array(tokens)[None], cache=cache)[0, -1]
+    mx.eval(logits)
+    return logits
+
+
+def assert_same_answer(expected: mx.array, found: mx.array) -> None:
+    """The same next token, and logits that differ by rounding only."""
+    difference = mx.abs(expected - found).max() / mx.abs(expected).max()
+    assert int(mx.argmax(expected)) == int(mx.argmax(found))
+    assert float(difference) < 1e-3
+
+
+@pytest.fixture(scope="module", params=ARCHITECTURES)
+def model(request: pytest.FixtureRequest, models: dict[str, Path]) -> Iterator[Any]:
+    """One loaded model an architecture."""
+    yield mlx_lm.load(str(models[request.param]))[0]
+
+
+@pytest.fixture(scope="module")
+def llama(models: dict[str, Path]) -> Any:
+    """A model with per-token caches."""
+    return mlx_lm.load(str(models["llama"]))[0]
+
+
+def test_a_request_after_a_warm_prefix_gets_the_cold_answer(model: Any) -> None:
+    store, prefix = WarmStore(), ids(61)
+    warmed = warm(store, make_provider(model), prefix)
+    assert (warmed.tokens, warmed.new_tokens, warmed.reused_tokens) == (61, 61, 0)
+    cold = answer(model, prefix + TAIL, make_prompt_cache(model))
+    cache = WarmPromptCache(store, 10)
+    cache.model_key = KEY
+    found, rest = cache.fetch_nearest_cache(KEY, prefix + TAIL)
+    assert rest == TAIL
+    assert found is not None
+    assert_same_answer(cold, answer(model, rest, found))
+
+
+def test_nothing_a_request_does_changes_what_is_held(model: Any) -> None:
+    store, prefix = WarmStore(), ids(61)
+    warm(store, make_provider(model), prefix)
+    state = store.match(prefix + TAIL)
+    assert state is not None
+    answer(model, ids(40, seed=9), store.copy_of(state))
+    first = store.copy_of(state)
+    second = store.copy_of(state)
+    cold = answer(model, prefix + TAIL, make_prompt_cache(model))
+    assert_same_answer(cold, answer(model, TAIL, first))
+    assert_same_answer(cold, answer(model, TAIL, second))
+
+
+def test_an_entry_that_goes_on_from_a_held_prefix_prefills_only_the_rest(model: Any) -> None:
+    store, prefix = WarmStore(), ids(61)
+    warm(store, make_provider(model), prefix[:40])
+    warmed = warm(store, make_provider(model), prefix)
+    assert (warmed.new_tokens, warmed.reused_tokens) == (21, 40)
+    state = store.match(prefix + TAIL)
+    assert state is not None
+    cold = answer(model, prefix + TAIL, make_prompt_cache(model))
+    assert_same_answer(cold, answer(model, TAIL, store.copy_of(state)))
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_quantised_state_gives_the_answer_of_a_cold_quantised_prefill(llama: Any, bits: int) -> None:
+    store, prefix = WarmStore(), ids(61)
+    provider = make_provider(llama, kv_bits=bits, prefill_step_size=16)
+    warm(store, provider, prefix, chunk=16)
+    again = WarmStore()
+    warm(again, provider, prefix, chunk=16)
+    first, second = store.match(prefix + TAIL), again.match(prefix + TAIL)
+    assert first is not None
+    assert second is not None
+    assert {type(layer).__name__ for layer in first.cache} == {"QuantizedKVCache"}
+    found = answer(llama, TAIL, store.copy_of(first))
+    assert mx.array_equal(found, answer(llama, TAIL, again.copy_of(second)))
+
+
+def test_a_draft_model_has_its_own_state_behind_the_model_s(llama: Any) -> None:
+    store, prefix = WarmStore(), ids(30)
+    warm(store, make_provider(llama, draft=llama), prefix)
+    state = store.match(prefix + TAIL)
+    assert state is not None
+    assert [layer.offset for layer in state.cache] == [30] * 4
+
+
+def test_the_longest_held_prefix_wins_and_something_is_always_left_over(llama: Any) -> None:
+    store, tokens = WarmStore(), ids(30)
+    for size in (10, 20, 30):
+        warm(store, make_provider(llama), tokens[:size])
+    matched = [store.match(tokens[:size]) for size in (10, 11, 20, 29, 30)]
+    assert [len(state.prefix) if state else 0 for state in matched] == [0, 10, 10, 20, 20]
+    assert store.match(ids(30, seed=2)) is None
+
+
+def test_dropping_frees_and_unknown_keys_are_ignored(llama: Any) -> None:
+    store, tokens = WarmStore(), ids(30)
+    warm(store, make_provider(llama), tokens)
+    store.drop([Prefix(tuple(tokens)).key, "unknown"])
+    assert (store.match(tokens + TAIL), dict(store.held)) == (None, {})
+
+
+def test_ordinary_traffic_cannot_push_a_warm_prefix_out(llama: Any) -> None:
+    store, prefix = WarmStore(), ids(20)
+    warm(store, make_provider(llama), prefix)
+    cache = WarmPromptCache(store, 2)
+    cache.model_key = KEY
+    for seed in range(3, 18):
+        ordinary = make_prompt_cache(llama)
+        answer(llama, prefix + ids(9, seed), ordinary)
+        cache.insert_cache(KEY, prefix + ids(9, seed), ordinary)
+    assert len(cache) == 2
+    assert cache.fetch_nearest_cache(KEY, prefix + TAIL)[1] == TAIL
+
+
+def test_the_longer_of_a_warm_prefix_and_an_ordinary_entry_serves(llama: Any) -> None:
+    store, prefix = WarmStore(), ids(20)
+    warm(store, make_provider(llama), prefix)
+    cache = WarmPromptCache(store, 10)
+    cache.model_key = KEY
+    conversation = prefix + ids(9, seed=3)
+    ordinary = make_prompt_cache(llama)
+    answer(llama, conversation, ordinary)
+    cache.insert_cache(KEY, conversation, ordinary)
+    assert cache.fetch_nearest_cache(KEY, conversation + TAIL)[1] == TAIL
+    assert [held.hits for held in store.held.values()] == [0]
+    assert cache.fetch_nearest_cache(KEY, prefix + TAIL)[1] == TAIL
+    assert [held.hits for held in store.held.values()] == [1]
+
+
+def test_an_exact_repetition_of_an_ordinary_entry_never_leaves_an_empty_rest(model: Any) -> None:
+    tokens, cache = ids(30), WarmPromptCache(WarmStore(), 10)
+    ordinary = make_prompt_cache(model)
+    answer(model, tokens, ordinary)
+    cache.insert_cache(KEY, tokens, ordinary)
+    found, rest = cache.fetch_nearest_cache(KEY, tokens)
+    assert rest
+    cold = answer(model, tokens, make_prompt_cache(model))
+    assert_same_answer(cold, answer(model, rest, found if found is not None else make_prompt_cache(model)))
+
+
+def test_another_model_s_requests_never_get_this_model_s_state(llama: Any) -> None:
+    store, prefix = WarmStore(), ids(20)
+    warm(store, make_provider(llama), prefix)
+    cache = WarmPromptCache(store, 10)
+    cache.model_key = KEY
+    assert cache.fetch_nearest_cache(("other", None, None), prefix + TAIL) == (None, prefix + TAIL)

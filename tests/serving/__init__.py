@@ -1,0 +1,1 @@
+"""End-to-end tests: a real `warmd serve` process, a real tiny model, real HTTP."""

@@ -1,0 +1,137 @@
+"""Starts `warmd serve` and talks to it as a user and an operator would."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+PATIENCE = 60.0
+"""Seconds after which something that should have happened has not. Only failing tests wait this long."""
+
+Json = dict[str, Any]
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Server:
+    """A running `warmd serve`, its log lines and an HTTP client for it."""
+
+    def __init__(self, arguments: Sequence[str], *, environment: dict[str, str] | None = None) -> None:
+        self.port = free_port()
+        command = [sys.executable, "-m", "warmd", "serve", "--port", str(self.port), *arguments]
+        self.process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "HF_HUB_OFFLINE": "1", **(environment or {})},
+        )
+        self.lines: list[str] = []
+        self._events: queue.Queue[Json | None] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line)
+            self._events.put(json.loads(line))
+        self._events.put(None)
+
+    def wait_for(self, event: str, **fields: Any) -> Json:
+        """The next log line with this event and these fields; lines before it are skipped."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                found = self._events.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise AssertionError(f"no {event} {fields} in:\n{''.join(self.lines)}") from None
+            if found is None:
+                raise AssertionError(f"ended without {event} {fields}:\n{''.join(self.lines)}")
+            if found["event"] == event and all(found.get(key) == value for key, value in fields.items()):
+                return found
+
+    def seen(self, event: str) -> list[Json]:
+        """All log lines so far with this event."""
+        return [line for line in map(json.loads, list(self.lines)) if line["event"] == event]
+
+    def post(self, path: str, body: Any) -> tuple[int, Any]:
+        """POST JSON; the status and the parsed answer."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}{path}", data, {"Content-Type": "application/json"}
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as response:
+                return response.status, json.load(response)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.loads(error.read() or b"null")
+
+    def chat(self, messages: list[Json], *, max_tokens: int = 4, **more: Any) -> Json:
+        """A chat completion, greedy, as the parsed answer."""
+        body = {"messages": messages, "max_tokens": max_tokens, "temperature": 0, **more}
+        status, answer = self.post("/v1/chat/completions", body)
+        assert status == 200, answer
+        return dict(answer)
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal and wait for the end; the exit code."""
+        self.process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait for the process to end by itself; the exit code."""
+        code = self.process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
+        return code
+
+
+def cached(answer: Json) -> int:
+    """How many prompt tokens an answer says were served from a cache."""
+    return int(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+
+def text(answer: Json) -> str:
+    """What an answer says."""
+    return str(answer["choices"][0]["message"]["content"])
+
+
+@contextmanager
+def serving(
+    model: Path | str, prompts: Path, *arguments: str, environment: dict[str, str] | None = None
+) -> Iterator[Server]:
+    """A server on a model and a prompts file, killed at the end if a test left it running."""
+    server = Server(["--model", str(model), "--prompts", str(prompts), *arguments], environment=environment)
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.process.kill()
+            server.wait()
+        assert server.process.stdout is not None
+        server.process.stdout.close()
+
+
+def write(path: Path, value: Any) -> None:
+    """Save a prompts file in place, as the plainest editors do."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value), encoding="utf-8")
