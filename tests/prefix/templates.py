@@ -44,7 +44,10 @@ VICUNA = (
 )
 
 # Nothing separates the system text from the user text.
-GLUED = "{%- for m in messages %}{{- m.content }}{%- endfor %}{%- if add_generation_prompt %}{{- '>' }}{%- endif %}"
+GLUED = (
+    "{%- for m in messages %}{{- m.content }}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '>' }}{%- endif %}"
+)
 
 NEEDS_USER = (
     "{%- set found = namespace(user=false) %}{%- for m in messages %}{%- if m.role == 'user' %}"
