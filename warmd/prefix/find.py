@@ -115,8 +115,7 @@ def _probe_boundary(search: _Search, vocabulary: Sequence[str]) -> None:
     # Only whitespace can be swallowed; two are tried anyway.
     limit = _MARKERS if boundary.ends_in_space else 2
     search.probe(marker_texts(vocabulary, search.renderer.template, limit))
-    tried = 0
-    untried = 0
+    tried, untried = 0, 0
     for straddler in straddlers(boundary, vocabulary):
         if straddler.depth <= len(boundary.dropped) or straddler.text in search.renders:
             continue

@@ -13,9 +13,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
+from typing import TypeVar
 
 from warmd.prefix.tokens import common_length
 
+_T = TypeVar("_T")
 _DEEPEST = 8
 _MARKER = re.compile(r"<(?!0x)[^<>\s]{2,}>|\[[A-Z_/]{2,}\]")
 _SPACES = " \n\r\tĠĊčĉ▁"
@@ -116,13 +118,14 @@ def straddlers(boundary: Boundary, vocabulary: Sequence[str]) -> list[Straddler]
     if not tails:
         return []
     byte_level = any("Ġ" in token for token in vocabulary)
-    by_depth = [
-        [Straddler(len(end), text) for text in _continuations(end, matching, byte_level)]
-        for matching in [[token for token in vocabulary if token.startswith(tails)]]
-        for end in reversed(tails)
-    ]
-    rows = zip_longest(*(_diverse(found) for found in by_depth))
-    return [straddler for straddler in chain.from_iterable(rows) if straddler is not None]
+    # One pass over what may be 250,000 tokens, then one over the few that are left for each depth.
+    matching = [token for token in vocabulary if token.startswith(tails)]
+    return _interleaved([_straddlers_at(end, matching, byte_level) for end in reversed(tails)])
+
+
+def _straddlers_at(end: str, tokens: Iterable[str], byte_level: bool) -> list[Straddler]:
+    texts = _diverse(_continuations(end, tokens, byte_level))
+    return [Straddler(len(end), text) for text in texts]
 
 
 def _continuations(end: str, tokens: Iterable[str], byte_level: bool) -> Iterator[str]:
@@ -133,12 +136,17 @@ def _continuations(end: str, tokens: Iterable[str], byte_level: bool) -> Iterato
                 yield text
 
 
-def _diverse(found: Iterable[Straddler]) -> list[Straddler]:
-    groups: dict[str, list[Straddler]] = defaultdict(list)
-    for straddler in found:
-        groups[straddler.text[0]].append(straddler)
-    rows = zip_longest(*groups.values())
-    return [straddler for straddler in chain.from_iterable(rows) if straddler is not None]
+def _diverse(texts: Iterable[str]) -> list[str]:
+    groups: dict[str, list[str]] = defaultdict(list)
+    for text in texts:
+        groups[text[0]].append(text)
+    return _interleaved(groups.values())
+
+
+def _interleaved(rows: Iterable[Sequence[_T]]) -> list[_T]:
+    """The first of every row, then the second of every row, and so on."""
+    ordered = chain.from_iterable(zip_longest(*rows))
+    return [item for item in ordered if item is not None]
 
 
 def marker_texts(vocabulary: Sequence[str], template: str, limit: int) -> list[str]:
