@@ -1,0 +1,221 @@
+"""A scripted engine for tests: of this package, and of programs that build on it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import anyio
+import anyio.lowlevel
+
+from warmd.engines.base import EngineDiedError, Held, Identity, Prefix, Warmed
+from warmd.errors import NotWarmableError
+from warmd.prefix.tokens import common_length
+from warmd.prompts.document import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call that the engine received.
+
+    Attributes:
+        method: The `Engine` method.
+        names: The entries concerned, by the name under which they were rendered last.
+        thread_id: The thread that called.
+    """
+
+    method: Literal["render", "warm", "look_up", "drop"]
+    names: tuple[str, ...]
+    thread_id: int
+
+
+class FakeEngine:
+    """An `Engine` without a model: one token per character, no time passes, and it does what it is told.
+
+    Entries are scripted by name, before or while the engine is used, from the event loop's thread. A warming
+    goes chunk by chunk and reuses the longest beginning that it shares with what is held, like a real one.
+
+    Args:
+        model: The loaded model's name, or None for an engine that has none yet.
+        chunk_tokens: Tokens between two calls of `on_progress`; other tasks run in between.
+        kv_bytes_per_token: What a held token is said to cost.
+
+    Attributes:
+        calls: Every call, in order.
+        running: Warmings that are going on now.
+        peak_concurrency: The most warmings that ever went on at once.
+    """
+
+    def __init__(
+        self, model: str | None = "fake", *, chunk_tokens: int = 512, kv_bytes_per_token: int = 8
+    ) -> None:
+        self.calls: list[Call] = []
+        self.running = 0
+        self.peak_concurrency = 0
+        self._chunk_tokens = chunk_tokens
+        self._kv_bytes_per_token = kv_bytes_per_token
+        self._generation = 1
+        self._identity = Identity(model, 1) if model is not None else None
+        self._stored: dict[str, tuple[Prefix, Held]] = {}
+        self._names: dict[str, str] = {}
+        self._render_errors: dict[str, Exception] = {}
+        self._warm_errors: dict[str, list[Exception]] = {}
+        self._gates: dict[str, anyio.Event] = {}
+        self._misses: dict[str, int | None] = {}
+        self._death: EngineDiedError | None = None
+        self._is_changed = False
+        self._news = anyio.Event()
+
+    # --- the script ------------------------------------------------------------------------------
+
+    def fail_render(self, name: str, error: Exception | None) -> None:
+        """Make every rendering of an entry raise; None ends that."""
+        self._render_errors.pop(name, None)
+        if error is not None:
+            self._render_errors[name] = error
+
+    def fail_warm(self, name: str, error: Exception, *, times: int = 1) -> None:
+        """Make the next warmings of an entry raise, after their first chunk."""
+        self._warm_errors.setdefault(name, []).extend([error] * times)
+
+    def hold(self, name: str) -> anyio.Event:
+        """Stop warmings of an entry after their first chunk until the returned event is set."""
+        return self._gates.setdefault(name, anyio.Event())
+
+    def miss(self, name: str, cached: int | None = 0) -> None:
+        """Make look-ups of an entry find `cached` tokens at most; None: the engine cannot tell."""
+        self._misses[name] = cached
+
+    def lose(self, name: str) -> None:
+        """Forget an entry's prefix, as an engine does that evicts it."""
+        for key in self._keys(name):
+            self._stored.pop(key, None)
+        self._announce()
+
+    def serve(self, name: str) -> None:
+        """Answer a live request that begins with an entry's prefix: one hit when it is held."""
+        for key in self._keys(name):
+            if key in self._stored:
+                prefix, held = self._stored[key]
+                self._stored[key] = prefix, replace(held, hits=held.hits + 1)
+
+    def load(self, model: str | None) -> None:
+        """Replace the model, also by itself; None unloads it. What was held is gone."""
+        self._generation += 1
+        self._identity = Identity(model, self._generation) if model is not None else None
+        self._stored.clear()
+        self._announce()
+
+    def die(self, reason: str = "the engine's thread is gone") -> None:
+        """End for good: everything raises from now on."""
+        self._death = EngineDiedError(reason)
+        self._announce()
+
+    def names_of(self, method: str) -> list[str]:
+        """The entries that a method was called for, in order."""
+        return [name for call in self.calls if call.method == method for name in call.names]
+
+    # --- the engine ------------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> Identity | None:
+        """The model that was loaded last."""
+        return self._identity
+
+    def held(self) -> Mapping[str, Held]:
+        """What is held now, by key."""
+        return {key: held for key, (_, held) in self._stored.items()}
+
+    async def changed(self) -> None:
+        """Return after `lose` or `load`, also when that was before the call; raise after `die`."""
+        while not self._is_changed:
+            self._raise_if_dead()
+            await self._news.wait()
+        self._is_changed = False
+        self._raise_if_dead()
+
+    async def render(self, entry: Entry) -> Prefix:
+        """Render as JSON: arguments and tools, then the messages up to the user's text."""
+        self._record("render", entry.name)
+        if entry.name in self._render_errors:
+            raise self._render_errors[entry.name]
+        if entry.has_images:
+            raise NotWarmableError("image content")
+        prefix = Prefix(tuple(map(ord, _render_text(entry))), entry.ends_in_user_turn)
+        self._names[prefix.key] = entry.name
+        return prefix
+
+    async def warm(self, prefix: Prefix, on_progress: Callable[[int], None]) -> Warmed:
+        """Go through the tokens that no held prefix begins with, chunk by chunk, then hold the prefix."""
+        self._record("warm", self._names.get(prefix.key, prefix.key))
+        self.running += 1
+        self.peak_concurrency = max(self.peak_concurrency, self.running)
+        try:
+            return await self._prefill(prefix, on_progress)
+        finally:
+            self.running -= 1
+
+    async def look_up(self, entry: Entry, prefix: Prefix) -> int | None:
+        """The whole prefix when it is held and nothing else was scripted."""
+        self._record("look_up", entry.name)
+        await anyio.lowlevel.checkpoint()
+        found = len(prefix) if prefix.key in self._stored else 0
+        scripted = self._misses.get(entry.name, found)
+        return None if scripted is None else min(found, scripted)
+
+    async def drop(self, keys: Collection[str]) -> None:
+        """Forget these prefixes."""
+        self._record("drop", *(self._names.get(key, key) for key in keys))
+        for key in keys:
+            self._stored.pop(key, None)
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    async def _prefill(self, prefix: Prefix, on_progress: Callable[[int], None]) -> Warmed:
+        name, generation = self._names.get(prefix.key, prefix.key), self._generation
+        reused = max(
+            (common_length(other.tokens, prefix.tokens) for other, _ in self._stored.values()), default=0
+        )
+        for start in range(reused, len(prefix), self._chunk_tokens):
+            await anyio.lowlevel.checkpoint()
+            on_progress(min(start + self._chunk_tokens, len(prefix)))
+            if start == reused:
+                await self._obey(name)
+        self._raise_if_dead()
+        if generation != self._generation:
+            raise RuntimeError("the model was replaced")
+        held = Held(len(prefix) * self._kv_bytes_per_token)
+        self._stored[prefix.key] = prefix, held
+        return Warmed(len(prefix), len(prefix) - reused, reused, held.kv_bytes)
+
+    async def _obey(self, name: str) -> None:
+        if gate := self._gates.get(name):
+            await gate.wait()
+        if errors := self._warm_errors.get(name):
+            raise errors.pop(0)
+
+    def _keys(self, name: str) -> list[str]:
+        return [key for key, rendered in self._names.items() if rendered == name]
+
+    def _record(self, method: Literal["render", "warm", "look_up", "drop"], *names: str) -> None:
+        self.calls.append(Call(method, names, threading.get_ident()))
+        self._raise_if_dead()
+
+    def _raise_if_dead(self) -> None:
+        if self._death is not None:
+            raise self._death
+
+    def _announce(self) -> None:
+        self._is_changed = True
+        self._news.set()
+        self._news = anyio.Event()
+
+
+def _render_text(entry: Entry) -> str:
+    messages = list(entry.messages[:-1] if entry.ends_in_user_turn else entry.messages)
+    head = json.dumps([entry.chat_template_kwargs, entry.tools], ensure_ascii=False)
+    # Without the closing bracket: a longer conversation continues the text of a shorter one.
+    return head + json.dumps(messages, ensure_ascii=False)[:-1]
