@@ -1,0 +1,115 @@
+"""Starting, stopping and dying."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.serving.process import Server, serving, write
+
+LONG = "You are a careful reviewer of code. " * 400
+
+
+def system(content: str) -> list[dict[str, str]]:
+    return [{"role": "system", "content": content}]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_an_idle_server_with_zero(models: dict[str, Path], tmp_path: Path, number: int) -> None:
+    write(tmp_path / "prompts.json", [])
+    with serving(models["llama"], tmp_path / "prompts.json") as server:
+        server.wait_for("daemon.ready")
+        assert server.stop(number) == 0
+        stopped = server.seen("daemon.stopped")
+        assert [(line["exit_code"], line["reason"]) for line in stopped] == [(0, signal.Signals(number).name)]
+        assert server.process.stdout is not None
+        assert server.process.stdout.read() == ""
+
+
+def test_a_signal_stops_a_server_in_the_middle_of_warming(models: dict[str, Path], tmp_path: Path) -> None:
+    write(tmp_path / "prompts.json", [system(f"{number} {LONG}") for number in range(20)])
+    with serving(models["llama"], tmp_path / "prompts.json") as server:
+        server.wait_for("entry.warming")
+        assert server.stop() == 0
+
+
+def test_a_port_that_is_taken_is_said_in_one_line(models: dict[str, Path], tmp_path: Path) -> None:
+    write(tmp_path / "prompts.json", [])
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        with serving(models["llama"], tmp_path / "prompts.json", "--port", port) as server:
+            assert server.wait() == 3
+            assert [line["reason"] for line in server.seen("daemon.stopped")] == [
+                f"cannot listen on 127.0.0.1:{port}: Address already in use"
+            ]
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda folder: None, "no such folder"),
+        (lambda folder: folder.mkdir(), "the folder has no config.json"),
+        (lambda folder: folder.write_text("x"), "expected a folder, found a file"),
+    ],
+    ids=["missing", "empty", "file"],
+)
+def test_a_model_that_is_not_there_is_said_in_one_line(tmp_path: Path, make: object, reason: str) -> None:
+    folder = tmp_path / "model"
+    assert callable(make)
+    make(folder)
+    write(tmp_path / "prompts.json", [])
+    with serving(folder, tmp_path / "prompts.json") as server:
+        assert server.wait() == 3
+        assert len(server.lines) == 1
+        assert server.seen("daemon.stopped")[0]["reason"] == f"cannot load the model '{folder}': {reason}"
+
+
+def test_a_model_that_mlx_lm_cannot_load_ends_with_its_reason(models: dict[str, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for file in models["llama"].iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    (folder / "config.json").write_text('{"model_type": "no_such_architecture"}')
+    write(tmp_path / "prompts.json", [])
+    with serving(folder, tmp_path / "prompts.json") as server:
+        assert server.wait() == 3
+        reason = server.seen("daemon.stopped")[0]["reason"]
+        assert reason.startswith(f"cannot load the model '{folder}': ValueError: Model type no_such_arch")
+
+
+def test_a_dead_engine_thread_ends_the_process_with_one(models: dict[str, Path], tmp_path: Path) -> None:
+    write(tmp_path / "prompts.json", [])
+    with serving(models["llama"], tmp_path / "prompts.json") as server:
+        server.wait_for("daemon.ready")
+        # mlx-lm's server encodes stop words on the engine's thread, outside of any handler.
+        status, _ = server.post("/v1/chat/completions", {"messages": system("x"), "stop": [5]})
+        assert status == 404
+        server.wait_for("engine.died")
+        assert server.wait() == 1
+
+
+def test_the_server_answers_while_the_prompts_file_is_missing(models: dict[str, Path], tmp_path: Path) -> None:
+    prompts = tmp_path / "later" / "prompts.json"
+    with serving(models["llama"], prompts) as server:
+        server.wait_for("prompts.rejected")
+        server.chat([{"role": "user", "content": "hello"}], max_tokens=1)
+        write(prompts, [system("You are a careful reviewer of code. " * 5)])
+        server.wait_for("entry.warmed")
+
+
+def test_flags_of_the_host_server_are_checked_by_it(models: dict[str, Path], tmp_path: Path) -> None:
+    server = Server.__new__(Server)
+    del server
+    import subprocess
+    import sys
+
+    command = [sys.executable, "-m", "warmd", "serve", "--model", str(models["llama"]), "--no-such-flag"]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert found.returncode == 2
+    assert "unrecognized arguments: --no-such-flag" in found.stderr
+    assert "Traceback" not in found.stderr
