@@ -63,6 +63,7 @@ class Daemon:
         self._started = time.monotonic()
         self._tasks: TaskGroup
         self._is_ready = False
+        self._last_model: str | None = None
         self._generation = 0
         self._running = 0
         self._forget(None)
@@ -111,7 +112,6 @@ class Daemon:
         except* EngineDiedError as group:
             died = _leaves(group)
         if died:
-            self._emit(make_event("engine.died", reason=str(died[0])))
             raise died[0]
 
     async def _follow_engine(self) -> None:
@@ -146,13 +146,13 @@ class Daemon:
         self._fill()
 
     def _switch(self, identity: Identity | None) -> None:
-        previous = self._identity
         for scope in self._in_flight.values():
             scope.cancel()
         self._forget(identity)
-        if previous is not None:
-            model = identity.model if identity else None
-            self._emit(make_event("engine.model_changed", model=model, previous=previous.model))
+        model = identity.model if identity else None
+        if self._last_model is not None:
+            self._emit(make_event("engine.model_changed", model=model, previous=self._last_model))
+        self._last_model = model or self._last_model
 
     def _is_overtaken(self, document: Document) -> bool:
         return self._reloader.document is not document or self._engine.identity != self._identity

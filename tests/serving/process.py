@@ -24,6 +24,13 @@ PATIENCE = 60.0
 Json = dict[str, Any]
 
 
+def _parse(line: str) -> Json:
+    try:
+        return dict(json.loads(line))
+    except ValueError:
+        return {"event": "not a JSON line"}
+
+
 def free_port() -> int:
     """A port that was free a moment ago."""
     with socket.socket() as probe:
@@ -53,7 +60,7 @@ class Server:
         assert self.process.stderr is not None
         for line in self.process.stderr:
             self.lines.append(line)
-            self._events.put(json.loads(line))
+            self._events.put(_parse(line))
         self._events.put(None)
 
     def wait_for(self, event: str, **fields: Any) -> Json:
@@ -71,7 +78,7 @@ class Server:
 
     def seen(self, event: str) -> list[Json]:
         """All log lines so far with this event."""
-        return [line for line in map(json.loads, list(self.lines)) if line["event"] == event]
+        return [line for line in map(_parse, list(self.lines)) if line["event"] == event]
 
     def post(self, path: str, body: Any) -> tuple[int, Any]:
         """POST JSON; the status and the parsed answer."""
@@ -128,7 +135,10 @@ def serving(
             server.process.kill()
             server.wait()
         assert server.process.stdout is not None
+        assert server.process.stderr is not None
         server.process.stdout.close()
+        server.process.stderr.close()
+    assert server.seen("not a JSON line") == [], "".join(server.lines)
 
 
 def write(path: Path, value: Any) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.serving.process import Server, serving, write
+from tests.serving.process import serving, write
 
 LONG = "You are a careful reviewer of code. " * 400
 
@@ -78,6 +81,9 @@ def test_a_model_that_mlx_lm_cannot_load_ends_with_its_reason(models: dict[str, 
     write(tmp_path / "prompts.json", [])
     with serving(folder, tmp_path / "prompts.json") as server:
         assert server.wait() == 3
+        assert [line["event"] for line in map(json.loads, server.lines) if line["level"] == "error"] == [
+            "daemon.stopped"
+        ]
         reason = server.seen("daemon.stopped")[0]["reason"]
         assert reason.startswith(f"cannot load the model '{folder}': ValueError: Model type no_such_arch")
 
@@ -103,11 +109,6 @@ def test_the_server_answers_while_the_prompts_file_is_missing(models: dict[str, 
 
 
 def test_flags_of_the_host_server_are_checked_by_it(models: dict[str, Path], tmp_path: Path) -> None:
-    server = Server.__new__(Server)
-    del server
-    import subprocess
-    import sys
-
     command = [sys.executable, "-m", "warmd", "serve", "--model", str(models["llama"]), "--no-such-flag"]
     found = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert found.returncode == 2

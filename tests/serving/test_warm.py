@@ -50,7 +50,7 @@ def test_the_next_request_starts_warm_and_gets_the_cold_answer(
         tokens = server.wait_for("entry.warmed")["tokens"]
         answers = [server.chat(ask(RULES), **more) for _ in range(2)]
         assert [cached(answer) >= tokens for answer in answers] == [True, True]
-        assert cached(server.chat(ask(RULES, "12 or 123?"), **more)) == tokens
+        assert cached(server.chat(ask(RULES, "12 or 123?"), **more)) >= tokens
         expected = cold_answer(models[architecture], ask(RULES))
         assert [text(answer) for answer in answers] == [expected, expected]
 
@@ -70,6 +70,7 @@ def test_the_sequential_path_starts_warm(models: dict[str, Path], tmp_path: Path
         warm = server.chat(ask(RULES))
         assert cached(warm) == tokens
     with serving(model, tmp_path / "empty.json", *flags) as server:
+        server.wait_for("daemon.ready")
         cold = server.chat(ask(RULES))
     assert (cached(cold), text(cold)) == (0, text(warm))
 
@@ -99,6 +100,8 @@ def test_only_what_was_edited_is_prefilled(models: dict[str, Path], tmp_path: Pa
 
         write(prompts, [two])
         assert server.wait_for("plan.made")["drop"] == 2
+        server.wait_for("entry.dropped", entry="one")
+        server.wait_for("entry.dropped", entry="three")
         assert cached(server.chat(ask("3. " + RULES))) < 20
 
 
@@ -133,17 +136,16 @@ def test_state_follows_the_model_that_a_request_loads(models: dict[str, Path], t
     write(prompts, [system(RULES)])
     with serving(models["llama"], prompts) as server:
         tokens = server.wait_for("entry.warmed")["tokens"]
-        first = server.chat(ask(RULES), model=str(other))
-        assert text(first) == cold_answer(other, ask(RULES))
+        first = server.chat(ask("Be brief."), model=str(other))
+        assert text(first) == cold_answer(other, ask("Be brief."))
         changed = server.wait_for("engine.model_changed", model=str(other))
-        assert changed["previous"] in (str(models["llama"]), None)
+        assert changed["previous"] == str(models["llama"])
         server.wait_for("entry.warmed")
-        second = server.chat(ask(RULES, "and now?"), model=str(other))
-        assert cached(second) == tokens
-        back = server.chat(ask(RULES))
-        assert text(back) == cold_answer(models["llama"], ask(RULES))
+        assert cached(server.chat(ask(RULES), model=str(other))) == tokens
+        back = server.chat(ask("Be brief."))
+        assert text(back) == cold_answer(models["llama"], ask("Be brief."))
         server.wait_for("entry.warmed")
-        assert cached(server.chat(ask(RULES, "12?"))) == tokens
+        assert cached(server.chat(ask(RULES))) == tokens
 
 
 def test_a_request_for_a_model_that_does_not_exist_leaves_the_loaded_one_warm(

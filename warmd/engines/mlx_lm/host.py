@@ -128,19 +128,25 @@ class Host:
             accepting.start()
             failure = await self._run_daemon(daemon, provider)
             await self._stop(http_server, generator)
-            if failure is not None:
-                raise failure
+        # Not within the portal's block, which would wrap it in a group.
+        if failure is not None:
+            raise failure
 
     async def _run_daemon(self, daemon: Daemon, provider: Any) -> CannotStartError | None:
+        died = False
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._stop_on_signal, tasks.cancel_scope)
                 await daemon.run()
         except* EngineDiedError:
-            death = str(self._room.death)
-            if not self._room.is_started:
-                return ModelError(provider.cli_args.model, death)
-            self.exit_code, self.stop_reason = 1, death
+            died = True
+        if not died:
+            return None
+        death = str(self._room.death)
+        if not self._room.is_started:
+            return ModelError(provider.cli_args.model, death)
+        self.log(make_event("engine.died", reason=death))
+        self.exit_code, self.stop_reason = 1, death
         return None
 
     async def _stop_on_signal(self, scope: CancelScope) -> None:

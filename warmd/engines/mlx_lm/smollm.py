@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -47,7 +47,8 @@ def build_model_folder(gguf: Path, folder: Path) -> None:
             ``tokenizer_config.json``.
     """
     # The GPU cannot read a file, and loading must not depend on which device is the default.
-    loaded, metadata = mx.load(str(gguf), return_metadata=True, stream=mx.cpu)
+    # The annotations of `mx.load` do not tell that asking for the metadata makes it return a pair of dicts.
+    loaded, metadata = cast(tuple[Weights, Metadata], mx.load(str(gguf), return_metadata=True, stream=mx.cpu))
     weights = convert_weights(loaded, metadata)
     mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})
     _write_json(folder / "config.json", make_config(weights, metadata))
