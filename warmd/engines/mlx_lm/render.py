@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 from mlx_lm import server
+
+from warmd.prefix import vocabulary_by_id
 
 
 class RequestPath:
@@ -28,6 +31,9 @@ class RequestPath:
         )
         template = getattr(tokenizer, "chat_template", None)
         self.template: str = template if isinstance(template, str) else ""
+        # Renders of one entry may outlive its cancelled task; a tokenizer serves one at a time.
+        self._lock = threading.Lock()
+        self._vocabulary: Sequence[str] | None = None
 
     def encode(
         self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, kwargs: dict[str, Any]
@@ -35,9 +41,15 @@ class RequestPath:
         """Token ids of a chat request. May change `messages` in place, as the server does."""
         request = server.CompletionRequest("chat", "", messages, tools, None)
         args = SimpleNamespace(chat_template_kwargs=kwargs or None)
-        prompt: list[int] = server.ResponseGenerator._tokenize(self._owner, self._tokenizer, request, args)[0]
+        with self._lock:
+            prompt: list[int] = server.ResponseGenerator._tokenize(
+                self._owner, self._tokenizer, request, args
+            )[0]
         return prompt
 
     def vocabulary(self) -> Sequence[str]:
-        """Raw token strings, with the marks that the tokenizer's kind uses for spaces."""
-        return list(self._tokenizer.get_vocab())
+        """Raw token strings by id, with the marks that the tokenizer's kind uses for spaces."""
+        with self._lock:
+            if self._vocabulary is None:
+                self._vocabulary = vocabulary_by_id(self._tokenizer.get_vocab())
+            return self._vocabulary
