@@ -46,7 +46,9 @@ class WarmSettings:
     """`[warm]`"""
 
     concurrency: int = _setting(1, "entries warmed at the same time", 1)
-    chunk_tokens: int = _setting(256, "tokens of one warming step: what a live request may have to wait for", 1)
+    chunk_tokens: int = _setting(
+        256, "tokens of one warming step: what a live request may have to wait for", 1
+    )
 
 
 @dataclass(frozen=True, slots=True)

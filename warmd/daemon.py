@@ -27,8 +27,8 @@ from warmd.ledger import Ledger, Rendered, Slot, problem_status
 from warmd.plan import Plan, Wanted, make_plan
 from warmd.prompts.document import Document, Entry
 from warmd.reload import Reloader
-from warmd.trigger import Signal
 from warmd.status import Statistics
+from warmd.trigger import Signal
 
 
 class Daemon:
@@ -282,7 +282,9 @@ class Daemon:
 
     def _fail(self, slot: Slot, error: Exception) -> None:
         delay = retry_delay(slot.failures + 1, self._randomness())
-        slot.mark_failed(f"warming failed with {type(error).__name__}", not_before=anyio.current_time() + delay)
+        slot.mark_failed(
+            f"warming failed with {type(error).__name__}", not_before=anyio.current_time() + delay
+        )
         for name in slot.names:
             self._report_failed(name, "failed", slot.reason or "", retry_in=round(delay, 3))
         self._signal.set()

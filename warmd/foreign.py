@@ -23,7 +23,16 @@ from warmd.logs import Log
 
 EVENT = "foreign.logged"
 
-TRUSTED = ("warmd", "watchfiles", "huggingface_hub", "transformers", "filelock", "urllib3", "httpx", "py.warnings")
+TRUSTED = (
+    "warmd",
+    "watchfiles",
+    "huggingface_hub",
+    "transformers",
+    "filelock",
+    "urllib3",
+    "httpx",
+    "py.warnings",
+)
 """Loggers of libraries that are not handed request content, or do not log it."""
 
 SERVER_MESSAGES = re.compile(

@@ -95,9 +95,7 @@ class Reloader:
             return error
 
     def _take(self, outcome: Outcome) -> None:
-        identity = (
-            (outcome.digest,) if isinstance(outcome, Document) else (outcome.sha256, *outcome.errors)
-        )
+        identity = (outcome.digest,) if isinstance(outcome, Document) else (outcome.sha256, *outcome.errors)
         if identity == self._last:
             return
         self._last = identity

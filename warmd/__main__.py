@@ -1,0 +1,7 @@
+"""`python -m warmd`."""
+
+import sys
+
+from warmd.cli import main
+
+sys.exit(main())

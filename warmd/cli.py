@@ -1,0 +1,51 @@
+"""The command line: finds the command, runs it, and turns our errors into one line and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from warmd import __version__
+from warmd.commands import check, schema, serve
+from warmd.errors import WarmdError
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The whole parser."""
+    parser = argparse.ArgumentParser(
+        prog="warmd", description="Keeps the prompts of LLM agents warm in an MLX server.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"warmd {__version__}")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in (serve, check, schema):
+        command.add_parser(subparsers)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Returns:
+        0 ok, 1 the check failed, 2 usage, 3 cannot start.
+    """
+    parser = make_parser()
+    args, more = parser.parse_known_args(argv)
+    try:
+        if getattr(args, "takes_more", False):
+            return int(args.run(args, more))
+        if more:
+            parser.error(f"unrecognized arguments: {' '.join(more)}")
+        code = int(args.run(args))
+        sys.stdout.flush()
+        return code
+    except WarmdError as error:
+        print(f"warmd: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; Python would complain again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130

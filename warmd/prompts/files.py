@@ -1,0 +1,82 @@
+"""Reading files that a user named: regular ones only, bounded, and never waiting for anything."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from warmd.prompts.jsontext import Parsed, parse
+
+BOM = b"\xef\xbb\xbf"
+
+
+class UnreadableError(Exception):
+    """A file cannot be read; the message says why without naming it."""
+
+
+def read_file(path: Path, max_bytes: int) -> bytes:
+    """Read a whole regular file.
+
+    Raises:
+        UnreadableError: It is missing, denied, no regular file, or larger than `max_bytes`.
+    """
+    try:
+        # Without O_NONBLOCK, opening a FIFO would wait for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        raise UnreadableError(_reason(error)) from None
+    with os.fdopen(descriptor, "rb") as file:
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise UnreadableError(f"expected a regular file, found {_file_kind(status.st_mode)}")
+            # A file may grow while it is read: one byte more than allowed tells.
+            data = b"" if status.st_size > max_bytes else file.read(max_bytes + 1)
+        except OSError as error:
+            raise UnreadableError(_reason(error)) from None
+    if status.st_size > max_bytes or len(data) > max_bytes:
+        raise UnreadableError(f"larger than the {max_bytes:,} bytes that [prompts] max_bytes allows")
+    return data
+
+
+def decode(data: bytes) -> str:
+    """Decode UTF-8, with or without byte order mark.
+
+    Raises:
+        UnreadableError: Names the offset of the first byte that is not UTF-8.
+    """
+    start = len(BOM) if data.startswith(BOM) else 0
+    try:
+        return data[start:].decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UnreadableError(
+            f"expected UTF-8, found another encoding at byte {start + error.start}"
+        ) from None
+
+
+def parse_data(data: bytes) -> tuple[str, Parsed]:
+    """Decode and parse.
+
+    Raises:
+        UnreadableError: The bytes are not UTF-8.
+    """
+    text = decode(data)
+    return text, parse(text)
+
+
+def _reason(error: OSError | ValueError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    if isinstance(error, PermissionError):
+        return (
+            "permission denied (on macOS, the program may need access to this folder in Privacy & Security)"
+        )
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return "not a usable path"
+
+
+def _file_kind(mode: int) -> str:
+    kinds = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
+    return kinds.get(stat.S_IFMT(mode), "a device")
