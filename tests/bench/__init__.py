@@ -1,0 +1,1 @@
+"""Benchmarks: what is compared is compared in one run, in interleaved rounds: ``python -m tests.bench``."""
