@@ -11,6 +11,9 @@ from warmd.watch.signature import Signature
 STEP = 0.05
 """Seconds between two looks at files that change."""
 
+LONGEST_LAG = 0.25
+"""Seconds by which an event may be late; what a file's own clock says is believed up to here."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settling:
@@ -36,3 +39,23 @@ class Settling:
         """Seconds until the next look: at the verdict, if that comes before the next step."""
         verdict_at = min(self.quiet_since + settings.settle, self.began + settings.ceiling)
         return min(STEP, max(0.0, verdict_at - now))
+
+
+def quiet_before(seen: Signature, current: Signature, wall_clock: float, settle: float) -> float:
+    """Seconds for which files had already been quiet when they were found changed.
+
+    Events come late, and a save should not wait for that twice. One more step is always waited for, so
+    a file server whose clock is behind cannot make a file settled that is still being written.
+
+    Args:
+        seen: What the files looked like before.
+        current: What they look like now.
+        wall_clock: Now, as `time.time`.
+        settle: How long they have to be quiet.
+    """
+    changes = [file.ctime_ns for file in set(current) - set(seen)]
+    # A file that is gone does not say since when.
+    known = [changed / 1e9 for changed in changes if changed is not None]
+    if not known or len(known) < len(changes):
+        return 0.0
+    return max(0.0, min(wall_clock - max(known), LONGEST_LAG, settle - STEP))
