@@ -143,7 +143,7 @@ async def test_an_edited_entry_s_old_prefix_serves_until_the_new_one_is_warm(pat
         gate.set()
         await it.applied(2)
         assert not old & set(it.engine.held())
-        assert it.named("entry.dropped") == [{"entry": "a", "tokens": it.status("a").tokens + 1}]
+        assert it.named("entry.dropped") == [{"entry": "a", "tokens": (it.status("a").tokens or 0) + 1}]
 
 
 async def test_a_removed_entry_is_freed(path: Path) -> None:

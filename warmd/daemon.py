@@ -282,11 +282,10 @@ class Daemon:
 
     def _fail(self, slot: Slot, error: Exception) -> None:
         delay = retry_delay(slot.failures + 1, self._randomness())
-        slot.mark_failed(
-            f"warming failed with {type(error).__name__}", not_before=anyio.current_time() + delay
-        )
+        reason = f"warming failed with {type(error).__name__}"
+        slot.mark_failed(reason, not_before=anyio.current_time() + delay)
         for name in slot.names:
-            self._report_failed(name, "failed", slot.reason or "", retry_in=round(delay, 3))
+            self._report_failed(name, "failed", reason, retry_in=round(delay, 3))
         self._signal.set()
 
     # --- reporting -------------------------------------------------------------------------------

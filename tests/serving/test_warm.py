@@ -112,7 +112,7 @@ def test_a_bad_file_changes_nothing_and_is_explained_once(models: dict[str, Path
         tokens = server.wait_for("entry.warmed")["tokens"]
         prompts.write_text('[\n  [{"role": "system"}],\n]', encoding="utf-8")
         rejected = server.wait_for("prompts.rejected")
-        assert (rejected["kept_generation"], rejected["errors"][0]["line"]) == (1, 3)
+        assert (rejected["kept_generation"], rejected["errors"][0]["line"]) == (1, 2)
         prompts.unlink()
         rejected = server.wait_for("prompts.rejected")
         assert (rejected["sha256"], rejected["errors"][0]["line"]) == (None, None)

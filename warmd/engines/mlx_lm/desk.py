@@ -45,9 +45,7 @@ class Desk:
         if self._closed is not None:
             raise self._closed
         (self._quick if is_quick else self._long).append(job)
-        if self._closed is not None:
-            # The thread ended in between; whoever drains first wins, and both do the same.
-            self._drain(self._closed)
+        self._drain_if_closed()
         return job.done
 
     def step(self) -> bool:
@@ -73,6 +71,11 @@ class Desk:
         """Fail everything that is queued and everything submitted from now on."""
         self._closed = error
         self._drain(error)
+
+    def _drain_if_closed(self) -> None:
+        """The thread may have ended since we looked; whoever drains first wins, and both do the same."""
+        if self._closed is not None:
+            self._drain(self._closed)
 
     def _step(self, job: Job[Any], queue: deque[Job[Any]]) -> None:
         try:

@@ -21,7 +21,6 @@ from typing import Any, NoReturn
 
 import anyio
 import anyio.to_thread
-from anyio.abc import CancelScope
 from anyio.from_thread import BlockingPortal
 from mlx_lm import server
 
@@ -94,7 +93,7 @@ class Host:
 
     @contextlib.contextmanager
     def _seams(self) -> Iterator[None]:
-        """Put our provider and our run where mlx-lm's main looks them up, and its flags where it reads them."""
+        """Put our provider, our run and the flags where mlx-lm's main looks for them."""
         before = server.ModelProvider, server.run, sys.argv
         server.ModelProvider = functools.partial(WatchedModelProvider, room=self._room)
         server.run = self._serve
@@ -149,7 +148,7 @@ class Host:
         self.exit_code, self.stop_reason = 1, death
         return None
 
-    async def _stop_on_signal(self, scope: CancelScope) -> None:
+    async def _stop_on_signal(self, scope: anyio.CancelScope) -> None:
         with anyio.open_signal_receiver(*STOP_SIGNALS) as signals:
             async for number in signals:
                 self.stop_reason = signal.Signals(number).name

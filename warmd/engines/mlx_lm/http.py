@@ -91,7 +91,7 @@ def listen(host: str, port: int) -> HttpServer:
         class Server(HttpServer):
             address_family = family
 
-        return Server(address[:2], server.APIHandler)  # type: ignore[arg-type] # IPv6 addresses are longer
+        return Server(address[:2], server.APIHandler)
     except (OSError, OverflowError) as error:
         problem = error if isinstance(error, OSError) else OSError(str(error))
         raise PortInUseError(host, port, problem) from None

@@ -2,14 +2,39 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
 from mlx_lm import server
 
 from warmd.prefix import vocabulary_by_id
+
+
+class _Quiet(threading.local, logging.Filter):
+    """Keeps mlx-lm's remarks on a request out of the log while we only render one, many times over."""
+
+    is_on = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not self.is_on
+
+
+_QUIET = _Quiet()
+# mlx-lm's server logs through the root logger.
+logging.getLogger().addFilter(_QUIET)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    _QUIET.is_on = True
+    try:
+        yield
+    finally:
+        _QUIET.is_on = False
 
 
 class RequestPath:
@@ -41,7 +66,7 @@ class RequestPath:
         """Token ids of a chat request. May change `messages` in place, as the server does."""
         request = server.CompletionRequest("chat", "", messages, tools, None)
         args = SimpleNamespace(chat_template_kwargs=kwargs or None)
-        with self._lock:
+        with self._lock, _quiet():
             prompt: list[int] = server.ResponseGenerator._tokenize(
                 self._owner, self._tokenizer, request, args
             )[0]

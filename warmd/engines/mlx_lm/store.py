@@ -42,7 +42,7 @@ class WarmStore:
         Returns:
             Bytes held for it.
         """
-        kv_bytes = sum(layer.nbytes for layer in cache)
+        kv_bytes = sum(int(layer.nbytes) for layer in cache)
         self._states[prefix.key] = WarmState(prefix, cache, kv_bytes)
         self._publish()
         return kv_bytes

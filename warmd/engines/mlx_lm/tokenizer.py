@@ -26,7 +26,7 @@ def load_request_path(model: str, chat_template_args: dict[str, Any] | None = No
     """
     try:
         tokenizer = utils.load_tokenizer(model)
-    except Exception as error:
-        # transformers and the hub raise many kinds; none of them has seen a prompt.
+    # transformers and the hub raise many kinds; none of them has seen a prompt.
+    except Exception as error:  # noqa: BLE001
         raise TokenizerError(model, error) from None
     return RequestPath(tokenizer, chat_template_args or {})
