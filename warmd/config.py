@@ -1,16 +1,18 @@
 """Settings: flags beat the environment, the environment beats the file, the file beats the defaults.
 
 The file is `~/.config/warmd/warmd.toml`, or what `WARMD_CONFIG` names. Every key can also be given as an
-environment variable: `[warm] chunk_tokens` is `WARMD_WARM_CHUNK_TOKENS`.
+environment variable: `[warm] chunk_tokens` is `WARMD_WARM_CHUNK_TOKENS`. Whatever is misspelled, of the wrong
+type or out of range is an error that names the file or variable and the key: nothing is ignored in silence.
 """
 
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +48,7 @@ class WarmSettings:
     """`[warm]`"""
 
     concurrency: int = _setting(1, "entries warmed at the same time", 1)
-    chunk_tokens: int = _setting(
-        256, "tokens of one warming step: what a live request may have to wait for", 1
-    )
+    chunk_tokens: int = _setting(256, "tokens of one warming step: a live request may wait for one", 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,94 +61,150 @@ class Settings:
 
 
 def config_path(environment: Mapping[str, str] | None = None) -> Path:
-    """Where the settings file is, whether or not it exists."""
+    """Where the settings file is, whether or not it exists.
+
+    Raises:
+        UsageError: It begins with `~` and there is no home folder.
+    """
     environment = os.environ if environment is None else environment
-    return Path(environment.get("WARMD_CONFIG") or "~/.config/warmd/warmd.toml").expanduser()
+    return _expand(environment.get("WARMD_CONFIG") or "~/.config/warmd/warmd.toml")
 
 
 def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
     """Read the settings file and the environment.
 
+    A relative `path` in the file is relative to the file's folder.
+
     Raises:
-        UsageError: The file that `WARMD_CONFIG` names is missing, a file cannot be read, or a key or value
-            is not what it should be.
+        UsageError: The file that `WARMD_CONFIG` names is missing, a file cannot be read, or a key, a value or
+            a variable is not what it should be.
     """
     environment = os.environ if environment is None else environment
     path = config_path(environment)
-    settings = Settings()
-    if path.exists() or environment.get("WARMD_CONFIG"):
-        settings = _apply_table(settings, _read(path), str(path))
+    table = _read(path, may_be_missing=not environment.get("WARMD_CONFIG"))
+    settings = _apply_table(Settings(), table, path)
     return _apply_environment(settings, environment)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _expand(text: str) -> Path:
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise UsageError(f"{text}: there is no home folder to take ~ for") from None
+
+
+def _read(path: Path, *, may_be_missing: bool) -> dict[str, Any]:
+    try:
+        # Some editors begin a file with a byte order mark, which TOML does not know.
+        return tomllib.loads(path.read_text("utf-8-sig"))
     except OSError as error:
+        if may_be_missing and isinstance(error, (FileNotFoundError, NotADirectoryError)):
+            return {}
         raise UsageError(f"{path}: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path}: expected UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path}: not valid TOML: {error}") from None
+    except RecursionError:
+        raise UsageError(f"{path}: nested too deeply") from None
 
 
-def _apply_table(settings: Settings, table: Mapping[str, Any], where: str) -> Settings:
+def _apply_table(settings: Settings, table: Mapping[str, Any], path: Path) -> Settings:
     for section, values in table.items():
-        _check_known(section, [item.name for item in fields(settings)], f"{where}: ", "section")
+        if section not in _names(settings):
+            what = f"section [{section}]" if isinstance(values, dict) else f"key {section!r}"
+            raise UsageError(f"{path}: unknown {what}; the nearest known one is {_nearest(section)}")
         if not isinstance(values, dict):
-            raise UsageError(f"{where}: [{section}] must be a table")
-        current = getattr(settings, section)
-        for key, value in values.items():
-            _check_known(key, [item.name for item in fields(current)], f"{where}: [{section}] ", "key")
-            current = _set(current, key, value, f"{where}: [{section}] {key}")
-        settings = replace(settings, **{section: current})
+            raise UsageError(f"{path}: [{section}] must be a table")
+        changed = _apply_section(getattr(settings, section), section, values, path)
+        settings = replace(settings, **{section: changed})
     return settings
 
 
-def _check_known(name: str, known: list[str], where: str, what: str) -> None:
-    if name not in known:
-        nearest = difflib.get_close_matches(name, known, n=1, cutoff=0)
-        raise UsageError(f"{where}unknown {what} {name!r}; the nearest known one is {nearest[0]!r}")
+def _apply_section(current: Any, section: str, values: Mapping[str, Any], path: Path) -> Any:
+    for key, value in values.items():
+        where = f"{path}: [{section}] {key}"
+        if key not in _names(current):
+            raise UsageError(f"{where}: unknown key; the nearest known one is {_nearest(key)}")
+        if (section, key) == ("prompts", "path") and value and isinstance(value, str):
+            value = value if value.startswith("~") else str(path.absolute().parent / value)
+        current = _set(current, key, value, where)
+    return current
+
+
+def _nearest(name: str) -> str:
+    """The section or key, of whatever section, that is spelled most like a name."""
+    known = {section: f"[{section}]" for section in _names(Settings())}
+    known |= {item.name: f"[{section}] {item.name}" for section, item in _keys()}
+    return known[_closest(name.lower(), list(known))]
+
+
+def _closest(name: str, known: list[str]) -> str:
+    return difflib.get_close_matches(name, known, n=1, cutoff=0)[0]
+
+
+def _names(section: Any) -> list[str]:
+    return [item.name for item in fields(section)]
+
+
+def _keys() -> Iterator[tuple[str, Field[Any]]]:
+    """Every key, each with the name of its section."""
+    settings = Settings()
+    for section in _names(settings):
+        for item in fields(getattr(settings, section)):
+            yield section, item
 
 
 def _apply_environment(settings: Settings, environment: Mapping[str, str]) -> Settings:
-    for section in fields(settings):
-        current = getattr(settings, section.name)
-        for item in fields(current):
-            variable = f"WARMD_{section.name}_{item.name}".upper()
-            if variable in environment:
-                value = _parse(environment[variable], getattr(current, item.name), variable)
-                current = _set(current, item.name, value, variable)
-        settings = replace(settings, **{section.name: current})
+    variables = {f"WARMD_{section}_{item.name}".upper(): (section, item.name) for section, item in _keys()}
+    for variable in sorted(name for name in environment if name.startswith("WARMD_")):
+        if variable == "WARMD_CONFIG":
+            continue
+        if variable not in variables:
+            nearest = _closest(variable, ["WARMD_CONFIG", *variables])
+            raise UsageError(f"{variable}: unknown variable; the nearest known one is {nearest}")
+        section, key = variables[variable]
+        current = getattr(settings, section)
+        value = _parse(environment[variable], type(getattr(current, key)), variable)
+        settings = replace(settings, **{section: _set(current, key, value, variable)})
     return settings
 
 
-def _parse(text: str, like: Any, where: str) -> Any:
-    if isinstance(like, bool):
-        if text.lower() in ("1", "true", "yes", "on"):
-            return True
-        if text.lower() in ("0", "false", "no", "off"):
-            return False
-        raise UsageError(f"{where}: expected true or false")
-    if isinstance(like, str):
-        return text
+def _parse(text: str, kind: type, where: str) -> Any:
     try:
-        return type(like)(text)
-    except ValueError:
-        raise UsageError(f"{where}: expected {_TYPE_NAMES[type(like)]}, found {text!r}") from None
+        return _TRUTH[text.strip().lower()] if kind is bool else kind(text)
+    except (KeyError, ValueError):
+        raise UsageError(f"{where}: expected {_TYPE_NAMES[kind]}, found {text!r}") from None
 
 
-_TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
+_TRUTH = {"1": True, "true": True, "yes": True, "on": True}
+_TRUTH |= {"0": False, "false": False, "no": False, "off": False}
+_TYPE_NAMES: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
 def _set(section: Any, key: str, value: Any, where: str) -> Any:
     expected = type(getattr(section, key))
     if expected is float and type(value) is int:
-        value = float(value)
+        value = _to_float(value, where)
+    # The exact type: True is an int to isinstance.
     if type(value) is not expected:
-        raise UsageError(f"{where}: expected {_TYPE_NAMES[expected]}, found {type(value).__name__}")
-    minimum = next(item for item in fields(section) if item.name == key).metadata["minimum"]
-    # Written so that NaN fails too.
-    if minimum is not None and not minimum <= value < float("inf"):
-        raise UsageError(f"{where}: expected at least {minimum:g}")
+        found = _TYPE_NAMES.get(type(value), f"a {type(value).__name__}")
+        raise UsageError(f"{where}: expected {_TYPE_NAMES[expected]}, found {found}")
+    _check_range(value, next(item.metadata["minimum"] for item in fields(section) if item.name == key), where)
     return replace(section, **{key: value})
+
+
+def _to_float(value: int, where: str) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise UsageError(f"{where}: expected a finite number") from None
+
+
+def _check_range(value: Any, minimum: float | None, where: str) -> None:
+    if isinstance(value, str) and (not value.strip() or "\0" in value):
+        raise UsageError(f"{where}: expected a path, found {value!r}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UsageError(f"{where}: expected a finite number, found {value}")
+    if minimum is not None and value < minimum:
+        raise UsageError(f"{where}: expected at least {minimum:g}, found {value}")
