@@ -117,6 +117,18 @@ async def test_what_happened_is_told_in_events(path: Path) -> None:
         }
 
 
+async def test_a_reason_to_look_that_changes_nothing_is_not_told(path: Path) -> None:
+    engine = FakeEngine()
+    gate = engine.hold("a")
+    async with running(path, entry("a"), entry("b"), engine=engine) as it:
+        await it.until(lambda: it.states() == {"a": "warming", "b": "pending"})
+        engine.lose("nothing that exists")
+        await anyio.wait_all_tasks_blocked()
+        gate.set()
+        await it.applied(1)
+        assert len(it.named("plan.made")) == 1
+
+
 async def test_reorder_reindent_touch_and_rename_warm_nothing(path: Path) -> None:
     async with running(path, entry("a", "one"), entry("b", "two")) as it:
         await it.applied(1)

@@ -291,9 +291,11 @@ class Daemon:
     # --- reporting -------------------------------------------------------------------------------
 
     def _report_plan(self, plan: Plan, generation: int) -> None:
+        queued = {wanted.key for wanted in self._queue}
         is_news = generation != self._generation or not self._is_ready
+        is_news = is_news or any(wanted.key not in queued for wanted in plan.warm) or bool(plan.drop)
         self._generation = generation
-        if not (is_news or plan.warm or plan.drop):
+        if not is_news:
             return
         self._emit(
             make_event(
