@@ -50,7 +50,8 @@ async def test_a_directory_made_again_at_once_is_still_heard(tmp_path: Path) -> 
             await follower.saw(content)
             path.write_text(f"{content} edited")
             await follower.saw(f"{content} edited")
-        assert follower.rearmed == [path.parent, path.parent]
+        # Once for both, if the second came before the watch had followed the first.
+        assert follower.rearmed in ([path.parent], [path.parent, path.parent])
 
 
 async def test_a_directory_that_another_takes_the_place_of_is_followed(tmp_path: Path) -> None:
