@@ -81,7 +81,7 @@ class Server:
         return [line for line in map(_parse, list(self.lines)) if line["event"] == event]
 
     def post(self, path: str, body: Any) -> tuple[int, Any]:
-        """POST JSON; the status and the parsed answer."""
+        """POST JSON; the status and the parsed answer, or its bytes when it is an error."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}{path}", data, {"Content-Type": "application/json"}
@@ -91,7 +91,7 @@ class Server:
                 return response.status, json.load(response)
         except urllib.error.HTTPError as error:
             with error:
-                return error.code, json.loads(error.read() or b"null")
+                return error.code, error.read()
 
     def chat(self, messages: list[Json], *, max_tokens: int = 4, **more: Any) -> Json:
         """A chat completion, greedy, as the parsed answer."""

@@ -163,9 +163,7 @@ def test_a_request_for_a_model_that_does_not_exist_leaves_the_loaded_one_warm(
 
 def test_tools_and_template_kwargs_are_part_of_the_prefix(models: dict[str, Path], tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.json"
-    tools = [
-        {"type": "function", "function": {"name": "get_weather", "parameters": {"b": 1, "a": {"c": 2}}}}
-    ]
+    tools = [{"type": "function", "function": {"name": "get_weather", "parameters": {"b": 1, "a": {"c": 2}}}}]
     write(prompts, [entry("agent", RULES, tools=tools)])
     with serving(models["llama"], prompts) as server:
         tokens = server.wait_for("entry.warmed")["tokens"]
