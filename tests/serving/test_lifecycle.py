@@ -74,9 +74,7 @@ def test_a_model_that_is_not_there_is_said_in_one_line(tmp_path: Path, make: obj
         assert server.seen("daemon.stopped")[0]["reason"] == f"cannot load the model '{folder}': {reason}"
 
 
-def test_a_model_that_mlx_lm_cannot_load_ends_with_its_reason(
-    models: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_model_that_mlx_lm_cannot_load_is_explained(models: dict[str, Path], tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     for file in models["llama"].iterdir():
@@ -103,9 +101,7 @@ def test_a_dead_engine_thread_ends_the_process_with_one(models: dict[str, Path],
         assert server.wait() == 1
 
 
-def test_the_server_answers_while_the_prompts_file_is_missing(
-    models: dict[str, Path], tmp_path: Path
-) -> None:
+def test_it_serves_while_the_prompts_file_is_missing(models: dict[str, Path], tmp_path: Path) -> None:
     prompts = tmp_path / "later" / "prompts.json"
     with serving(models["llama"], prompts) as server:
         server.wait_for("prompts.rejected")
