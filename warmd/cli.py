@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Sequence
 
 from warmd import __version__
-from warmd.commands import check, schema, serve
 from warmd.errors import WarmdError
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The whole parser."""
+COMMANDS = ("serve", "check", "schema")
+"""Each is a module of `warmd.commands`."""
+
+
+def make_parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
+    """A parser for some commands: what the others import costs several times what `check` takes."""
     parser = argparse.ArgumentParser(
         prog="warmd", description="Keeps the prompts of LLM agents warm in an MLX server.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"warmd {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (serve, check, schema):
-        command.add_parser(subparsers)
+    for command in commands:
+        importlib.import_module(f"warmd.commands.{command}").add_parser(subparsers)
     return parser
 
 
@@ -30,7 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0 ok, 1 the check failed, 2 usage, 3 cannot start.
     """
-    parser = make_parser()
+    argv = sys.argv[1:] if argv is None else argv
+    parser = make_parser([argv[0]] if argv and argv[0] in COMMANDS else COMMANDS)
     args, more = parser.parse_known_args(argv)
     try:
         if getattr(args, "takes_more", False):

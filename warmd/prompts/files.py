@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
-
-from warmd.prompts.jsontext import Parsed, parse
 
 BOM = b"\xef\xbb\xbf"
 
@@ -23,21 +22,27 @@ def read_file(path: Path, max_bytes: int) -> bytes:
     """
     try:
         # Without O_NONBLOCK, opening a FIFO would wait for a writer.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
         raise UnreadableError(_reason(error)) from None
-    with os.fdopen(descriptor, "rb") as file:
-        try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise UnreadableError(f"expected a regular file, found {_file_kind(status.st_mode)}")
-            # A file may grow while it is read: one byte more than allowed tells.
-            data = b"" if status.st_size > max_bytes else file.read(max_bytes + 1)
-        except OSError as error:
-            raise UnreadableError(_reason(error)) from None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise UnreadableError(f"expected a regular file, found {_file_kind(status.st_mode)}")
+        # A file may grow while it is read: one byte more than allowed tells.
+        data = b"" if status.st_size > max_bytes else _read(descriptor, max_bytes + 1)
+    except OSError as error:
+        raise UnreadableError(_reason(error)) from None
+    finally:
+        os.close(descriptor)
     if status.st_size > max_bytes or len(data) > max_bytes:
         raise UnreadableError(f"larger than the {max_bytes:,} bytes that [prompts] max_bytes allows")
     return data
+
+
+def _read(descriptor: int, max_bytes: int) -> bytes:
+    with open(descriptor, "rb", closefd=False) as file:  # noqa: PTH123 - a descriptor is no path
+        return file.read(max_bytes)
 
 
 def decode(data: bytes) -> str:
@@ -55,16 +60,6 @@ def decode(data: bytes) -> str:
         ) from None
 
 
-def parse_data(data: bytes) -> tuple[str, Parsed]:
-    """Decode and parse.
-
-    Raises:
-        UnreadableError: The bytes are not UTF-8.
-    """
-    text = decode(data)
-    return text, parse(text)
-
-
 def _reason(error: OSError | ValueError) -> str:
     if isinstance(error, FileNotFoundError):
         return "no such file"
@@ -72,6 +67,8 @@ def _reason(error: OSError | ValueError) -> str:
         return (
             "permission denied (on macOS, the program may need access to this folder in Privacy & Security)"
         )
+    if isinstance(error, OSError) and error.errno == errno.ENXIO:
+        return "expected a regular file, found a socket or a device"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
     return "not a usable path"

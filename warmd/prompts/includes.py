@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from warmd.prompts.files import UnreadableError, decode, parse_data, read_file
+from warmd.prompts.document import FileError
+from warmd.prompts.files import UnreadableError, decode, read_file
+from warmd.prompts.findings import Finding, to_errors
 from warmd.prompts.jsontext import Path as JsonPath
-from warmd.prompts.jsontext import line_and_column
-from warmd.prompts.validate import Finding, is_file_name, tools_findings
-from warmd.prompts.vocabulary import show_path
+from warmd.prompts.jsontext import parse
+from warmd.prompts.validate import is_file_name, tools_findings
+
+
+@dataclass(frozen=True, slots=True)
+class ToolsFile:
+    """A tools file's list, and everything that is wrong with it."""
+
+    tools: list[dict[str, Any]]
+    errors: tuple[FileError, ...]
 
 
 class Includes:
@@ -20,42 +30,47 @@ class Includes:
     Args:
         base: The directory that relative names start from: that of the file that names them.
         max_bytes: Larger files are refused.
-
-    Attributes:
-        files: Every file that was asked for, readable or not, in order.
     """
 
     def __init__(self, base: Path, max_bytes: int) -> None:
         self._base = base
         self._max_bytes = max_bytes
         self._read: dict[Path, bytes | UnreadableError] = {}
+        self._texts: dict[Path, str] = {}
+        self._tools: dict[Path, ToolsFile] = {}
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Every file that was asked for."""
+        """Every file that was asked for, readable or not, in order."""
         return tuple(self._read)
 
     def text(self, name: str) -> str:
-        """The text of a file.
+        """The text of a file, without its byte order mark.
 
         Raises:
             UnreadableError: It cannot be read, or is not UTF-8.
         """
-        return decode(self._bytes(name))
+        path = self._locate(name)
+        if path not in self._texts:
+            self._texts[path] = decode(self._bytes(path))
+        return self._texts[path]
 
-    def tools(self, name: str) -> tuple[list[dict[str, Any]], list[str]]:
-        """The tools in a file, and what is wrong with it, each with its own line and column.
+    def tools(self, name: str) -> ToolsFile:
+        """The tools in a file.
 
         Raises:
             UnreadableError: It cannot be read, or is not UTF-8.
         """
-        text, parsed = parse_data(self._bytes(name))
-        wrong = [f"{_place(text, problem.offset)}: {problem.message}" for problem in parsed.problems]
-        if parsed.is_complete:
-            wrong += [
-                f"{found.message} (at {show_path(found.path)})" for found in tools_findings(parsed.value, ())
-            ]
-        return (parsed.value if not wrong else []), wrong
+        path = self._locate(name)
+        if path not in self._tools:
+            self._tools[path] = _parse_tools(self.text(name))
+        return self._tools[path]
+
+    def shown(self, name: str) -> str:
+        """A name for messages."""
+        # A prompt that was put where a file's name belongs must not reach a log; it will not name a file.
+        is_read = isinstance(self._read.get(self._locate(name)), bytes)
+        return name if is_read or len(name.split()) == 1 else "the file"
 
     def update(self, digest: Any) -> None:
         """Add what was read to a hash, file by file."""
@@ -64,8 +79,7 @@ class Includes:
                 digest.update(str(path).encode("utf-8", "surrogateescape") + b"\0")
                 digest.update(hashlib.sha256(data).digest())
 
-    def _bytes(self, name: str) -> bytes:
-        path = self._locate(name)
+    def _bytes(self, path: Path) -> bytes:
         if path not in self._read:
             try:
                 self._read[path] = read_file(path, self._max_bytes)
@@ -103,11 +117,15 @@ def _resolve_tools(entry: dict[str, Any], path: JsonPath, includes: Includes) ->
     if not is_file_name(name):
         return
     try:
-        entry["tools"], wrong = includes.tools(name)
+        found = includes.tools(name)
     except UnreadableError as error:
-        wrong = [str(error)]
-    for message in wrong:
-        yield Finding((*path, "tools_file"), f"{name}: {message}")
+        yield Finding((*path, "tools_file"), f"{includes.shown(name)}: {error}")
+        return
+    entry["tools"] = found.tools
+    for item in found.errors:
+        place = f":{item.line}:{item.column}" if item.line is not None else ""
+        message = f"{includes.shown(name)}{place}: {item.message} (at {item.path})"
+        yield Finding((*path, "tools_file"), message)
 
 
 def _resolve_messages(messages: Any, path: JsonPath, includes: Includes) -> Iterator[Finding]:
@@ -118,7 +136,7 @@ def _resolve_messages(messages: Any, path: JsonPath, includes: Includes) -> Iter
         try:
             content = includes.text(name)
         except UnreadableError as error:
-            yield Finding((*path, index, "content_file"), f"{name}: {error}")
+            yield Finding((*path, index, "content_file"), f"{includes.shown(name)}: {error}")
             continue
         # In the place of the file's name: the order of a message's keys can reach a template.
         items = [("content", content) if key == "content_file" else (key, v) for key, v in message.items()]
@@ -126,6 +144,8 @@ def _resolve_messages(messages: Any, path: JsonPath, includes: Includes) -> Iter
         message.update(items)
 
 
-def _place(text: str, offset: int) -> str:
-    line, column = line_and_column(text, offset)
-    return f"line {line} column {column}"
+def _parse_tools(text: str) -> ToolsFile:
+    parsed = parse(text)
+    findings = list(tools_findings(parsed.value, ())) if parsed.is_complete else []
+    errors = to_errors(text, parsed.problems, findings)
+    return ToolsFile([] if errors else parsed.value, tuple(errors))

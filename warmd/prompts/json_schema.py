@@ -12,6 +12,12 @@ _KWARGS = {
     "description": "Arguments for the chat template, such as enable_thinking.",
 }
 _PRIORITY = {"type": "integer", "description": "Higher is warmed first; ties go by file order."}
+_NAME = {
+    "type": "string",
+    "maxLength": MAX_NAME,
+    "pattern": r"^[^#]",
+    "allOf": [{"pattern": r"\S"}, {"not": {"pattern": "[\\u0000-\\u001f\\u007f-\\u009f]"}}],
+}
 _PART = {
     "type": "object",
     "required": ["type"],
@@ -58,7 +64,7 @@ _ENTRY = {
     "type": "object",
     "required": ["messages"],
     "properties": {
-        "name": {"type": "string", "minLength": 1, "maxLength": MAX_NAME, "pattern": r"^(?!#)(?=.*\S)"},
+        "name": {"$ref": "#/$defs/name"},
         "priority": {"$ref": "#/$defs/priority"},
         "messages": {"$ref": "#/$defs/messages"},
         "tools": {
@@ -110,6 +116,7 @@ SCHEMA: dict[str, Any] = {
         "messages": _MESSAGES,
         "message": _MESSAGE,
         "part": _PART,
+        "name": _NAME,
         "kwargs": _KWARGS,
         "priority": _PRIORITY,
     },

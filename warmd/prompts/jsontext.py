@@ -10,20 +10,31 @@ from __future__ import annotations
 import json
 import math
 import re
+from bisect import bisect_left
+from collections.abc import Collection
 from dataclasses import dataclass
 from json.decoder import scanstring  # type: ignore[attr-defined] # public in practice, missing in typeshed
 from typing import Any
 
+from warmd.prompts.mistakes import explain, explain_string, lone_surrogate
+
 MAX_DEPTH = 100
 MAX_DIGITS = 4300
 """Python refuses to convert longer integers."""
+MAX_PROBLEMS = 1000
+"""More are not collected: a large file could be wrong in millions of places."""
 
 Path = tuple[str | int, ...]
+"""The keys and indexes that lead to a value."""
 
 _SPACE = re.compile(r"[ \t\n\r]*")
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+# White space is matched together with what must stand beside it: that halves the steps of a parse.
+_COLON = re.compile(r"[ \t\n\r]*:[ \t\n\r]*")
+_AFTER_MEMBER = re.compile(r"[ \t\n\r]*([,}])[ \t\n\r]*")
+_AFTER_ITEM = re.compile(r"[ \t\n\r]*([,\]])[ \t\n\r]*")
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?(?![0-9A-Za-z_.])")
 _WORD = re.compile(r"-?[A-Za-z_][A-Za-z_0-9]*")
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _CONSTANTS: dict[str, Any] = {"true": True, "false": False, "null": None}
 _NOT_NUMBERS = ("NaN", "Infinity", "-Infinity")
 
@@ -52,136 +63,161 @@ class Parsed:
     is_complete: bool
 
 
-class _SyntaxError(Exception):
+def parse(text: str) -> Parsed:
+    """Parse a whole JSON text, given without byte order mark. Never raises."""
+    parser = _Parser(text)
+    try:
+        value = parser.document()
+    except _BrokenSyntaxError as broken:
+        parser.report(broken.offset, broken.message)
+        return Parsed(None, tuple(parser.problems), is_complete=False)
+    return Parsed(value, tuple(parser.problems), is_complete=True)
+
+
+def locate(text: str, paths: Collection[Path]) -> dict[Path, tuple[int, int]]:
+    """Find values in a text whose syntax is sound, by parsing it again.
+
+    Returns:
+        For each path the offsets of the value and of the key before it (of the value, where there is no key).
+    """
+    parser = _Parser(text, frozenset(paths))
+    parser.document()
+    return parser.positions
+
+
+class Lines:
+    """Turns offsets into lines and columns, both from 1, columns in characters."""
+
+    def __init__(self, text: str) -> None:
+        self._ends = [match.start() for match in re.finditer("\n", text)]
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """The line and column of an offset."""
+        line = bisect_left(self._ends, offset)
+        return line + 1, offset - (self._ends[line - 1] if line else -1)
+
+
+class _BrokenSyntaxError(Exception):
+    """The syntax is broken here."""
+
     def __init__(self, offset: int, message: str) -> None:
         self.offset = offset
         self.message = message
 
 
-def parse(text: str, positions: dict[Path, tuple[int, int]] | None = None) -> Parsed:
-    """Parse a JSON text.
-
-    Args:
-        text: The whole text, without a byte order mark.
-        positions: Filled, if given, with the offset of each value and of the key before it (or of the value
-            again where there is no key).
-    """
-    parser = _Parser(text, positions)
-    try:
-        value = parser.document()
-    except _SyntaxError as error:
-        parser.report(error.offset, error.message)
-        return Parsed(None, tuple(parser.problems), is_complete=False)
-    return Parsed(value, tuple(parser.problems), is_complete=True)
-
-
-def line_and_column(text: str, offset: int) -> tuple[int, int]:
-    """1-based line and column, the column in characters."""
-    return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
-
-
 class _Parser:
-    def __init__(self, text: str, positions: dict[Path, tuple[int, int]] | None) -> None:
+    def __init__(self, text: str, wanted: frozenset[Path] = frozenset()) -> None:
         self.text = text
         self.problems: list[Problem] = []
-        self._positions = positions
+        self.positions: dict[Path, tuple[int, int]] = {}
+        self._wanted = wanted
         self._path: list[str | int] = []
+        self._has_surrogates = _SURROGATE_ESCAPE.search(text) is not None
 
     def report(self, offset: int, message: str) -> None:
-        self.problems.append(Problem(offset, tuple(self._path), message))
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(Problem(offset, tuple(self._path), message))
 
     def document(self) -> Any:
         start = self._skip(0)
         if start == len(self.text):
-            raise _SyntaxError(
-                start, "the file is empty; expected a JSON list or object ([] keeps nothing warm)"
+            raise _BrokenSyntaxError(
+                0, "the file is empty; expected a JSON list or object ([] keeps nothing warm)"
             )
         value, end = self._value(start, start)
         end = self._skip(end)
         if end < len(self.text):
-            raise _SyntaxError(end, "expected the end of the file after the JSON value")
+            raise self._unexpected(end, "the end of the file after the JSON value")
         return value
 
     def _skip(self, offset: int) -> int:
         """The offset of the next character that is not white space."""
         found = _SPACE.match(self.text, offset)
-        end = found.end() if found else offset
-        if self.text.startswith(("//", "/*", "#"), end):
-            raise _SyntaxError(end, 'comments are not allowed in JSON; a "$comment" key is')
-        return end
+        return found.end() if found else offset
+
+    def _unexpected(self, offset: int, wanted: str, comma: int | None = None) -> _BrokenSyntaxError:
+        return _BrokenSyntaxError(*explain(self.text, self._skip(offset), wanted, comma))
 
     def _value(self, offset: int, key_offset: int) -> tuple[Any, int]:
-        if self._positions is not None:
-            self._positions[tuple(self._path)] = (offset, key_offset)
+        if self._wanted:
+            path = tuple(self._path)
+            if path in self._wanted:
+                self.positions[path] = offset, key_offset
         character = self.text[offset : offset + 1]
         if character == '"':
             return self._string(offset)
-        if character in ("{", "["):
-            if len(self._path) >= MAX_DEPTH:
-                raise _SyntaxError(offset, f"nested deeper than {MAX_DEPTH} levels")
-            return self._object(offset) if character == "{" else self._list(offset)
+        if character == "{":
+            return self._object(offset)
+        if character == "[":
+            return self._list(offset)
         return self._scalar(offset)
 
     def _string(self, offset: int) -> tuple[str, int]:
         try:
             value, end = scanstring(self.text, offset + 1, True)
         except json.JSONDecodeError as error:
-            raise _SyntaxError(*_explain_string(error, offset)) from None
-        if not value.isascii() and _SURROGATE.search(value):
-            self.report(
-                offset, "the string has half of a surrogate pair (a lone \\ud800-\\udfff), which is no text"
-            )
-        return value, end
+            found = error
+        else:
+            if self._has_surrogates and (lone := lone_surrogate(self.text, offset, end)) is not None:
+                self.report(lone, "half of a surrogate pair (a lone \\ud800-\\udfff), which is no text")
+            return value, end
+        # Out of the handler: the caught error holds the whole text and would stay attached to ours.
+        raise _BrokenSyntaxError(*explain_string(self.text, found, offset))
 
     def _object(self, offset: int) -> tuple[dict[str, Any], int]:
+        text, path = self.text, self._path
+        offset = self._open(offset)
         found: dict[str, Any] = {}
-        offset = self._skip(offset + 1)
-        if self.text.startswith("}", offset):
+        if text.startswith("}", offset):
             return found, offset + 1
+        comma = None
         while True:
-            offset = self._member(found, offset)
-            offset = self._skip(offset)
-            if self.text.startswith("}", offset):
-                return found, offset + 1
-            offset = self._comma(offset, "}")
-
-    def _member(self, found: dict[str, Any], offset: int) -> int:
-        if not self.text.startswith('"', offset):
-            raise _SyntaxError(offset, f"expected a key in double quotes, found {self._found(offset)}")
-        key, end = self._string(offset)
-        if key in found:
-            self.report(offset, "this key occurs twice in one object")
-        end = self._skip(end)
-        if not self.text.startswith(":", end):
-            raise _SyntaxError(end, f"expected a colon after the key, found {self._found(end)}")
-        self._path.append(key)
-        found[key], end = self._value(self._skip(end + 1), offset)
-        self._path.pop()
-        return end
+            if not text.startswith('"', offset):
+                raise self._unexpected(offset, "a key in double quotes", comma)
+            key, end = self._string(offset)
+            path.append(key)
+            if key in found:
+                self.report(offset, "this key occurs twice in one object")
+            colon = _COLON.match(text, end)
+            if colon is None:
+                raise self._unexpected(end, "a colon after the key")
+            found[key], end = self._value(colon.end(), offset)
+            path.pop()
+            after = _AFTER_MEMBER.match(text, end)
+            if after is None:
+                raise self._unexpected(end, "a comma or '}'")
+            comma, offset = after.start(1), after.end()
+            if after[1] == "}":
+                return found, offset
 
     def _list(self, offset: int) -> tuple[list[Any], int]:
+        text, path = self.text, self._path
+        offset = self._open(offset)
         found: list[Any] = []
-        offset = self._skip(offset + 1)
-        if self.text.startswith("]", offset):
+        if text.startswith("]", offset):
             return found, offset + 1
+        path.append(0)
         while True:
-            self._path.append(len(found))
-            value, offset = self._value(offset, offset)
-            self._path.pop()
+            value, end = self._value(offset, offset)
             found.append(value)
-            offset = self._skip(offset)
-            if self.text.startswith("]", offset):
-                return found, offset + 1
-            offset = self._comma(offset, "]")
+            path[-1] = len(found)
+            after = _AFTER_ITEM.match(text, end)
+            if after is None:
+                path.pop()
+                raise self._unexpected(end, "a comma or ']'")
+            offset = after.end()
+            if after[1] == "]":
+                path.pop()
+                return found, offset
+            if text.startswith(("]", "}"), offset):
+                path.pop()
+                raise self._unexpected(offset, "a value", after.start(1))
 
-    def _comma(self, offset: int, closing: str) -> int:
-        """Step over a comma to the next item."""
-        if not self.text.startswith(",", offset):
-            raise _SyntaxError(offset, f"expected a comma or {closing!r}, found {self._found(offset)}")
-        following = self._skip(offset + 1)
-        if self.text.startswith(("}", "]"), following):
-            raise _SyntaxError(offset, f"trailing comma: remove it, or add what comes before {closing!r}")
-        return following
+    def _open(self, offset: int) -> int:
+        """Step into an object or a list, to its first item."""
+        if len(self._path) >= MAX_DEPTH:
+            raise _BrokenSyntaxError(offset, f"nested deeper than {MAX_DEPTH} levels")
+        return self._skip(offset + 1)
 
     def _scalar(self, offset: int) -> tuple[Any, int]:
         word = _WORD.match(self.text, offset)
@@ -189,44 +225,29 @@ class _Parser:
             return self._word(word.group(), offset), word.end()
         number = _NUMBER.match(self.text, offset)
         if number is None:
-            raise _SyntaxError(offset, f"expected a JSON value, found {self._found(offset)}")
+            raise self._unexpected(offset, "a JSON value")
         return self._number(number, offset), number.end()
 
     def _word(self, word: str, offset: int) -> Any:
         if word in _NOT_NUMBERS:
             self.report(offset, f"{word} is not allowed in JSON")
-            return None
+            return math.nan
         if word not in _CONSTANTS:
-            raise _SyntaxError(offset, "expected a JSON value, found a bare word; strings need double quotes")
+            raise self._unexpected(offset, "a JSON value")
         return _CONSTANTS[word]
 
-    def _number(self, number: re.Match[str], offset: int) -> int | float | None:
-        text = number.group()
-        if number.group(1) or number.group(2):
+    def _number(self, number: re.Match[str], offset: int) -> int | float:
+        text, digits, fraction, exponent = number.group(0, 1, 2, 3)
+        if fraction or exponent:
             value = float(text)
             if math.isinf(value):
                 self.report(offset, "the number is too large")
             return value
-        if len(text) > MAX_DIGITS:
-            self.report(offset, f"the number has more than {MAX_DIGITS} digits")
-            return None
-        return int(text)
-
-    def _found(self, offset: int) -> str:
-        """Names what stands at an offset, by its kind only: it could be a piece of a prompt."""
-        character = self.text[offset : offset + 1]
-        if not character:
-            return "the end of the file"
-        if character in "{}[],:":
-            return repr(character)
-        return {"'": "a single quote (strings need double quotes)", '"': "a string"}.get(
-            character, "something else"
-        )
-
-
-def _explain_string(error: json.JSONDecodeError, offset: int) -> tuple[int, str]:
-    if error.msg.startswith("Unterminated"):
-        return offset, "the string has no closing quote"
-    if error.msg.startswith("Invalid control character"):
-        return error.pos, "a string may not contain a raw line break or control character; write \\n"
-    return error.pos, "invalid escape in a string: a backslash must be doubled"
+        try:
+            if len(digits) <= MAX_DIGITS:
+                return int(text)
+        except ValueError:
+            # PYTHONINTMAXSTRDIGITS can make the limit smaller.
+            pass
+        self.report(offset, f"the number has too many digits (more than {MAX_DIGITS} are never read)")
+        return 0

@@ -11,11 +11,10 @@ from typing import Any
 from warmd.errors import WarmdError
 from warmd.prompts.document import Document, Entry, FileError
 from warmd.prompts.files import UnreadableError, decode, read_file
+from warmd.prompts.findings import Finding, to_errors
 from warmd.prompts.includes import Includes, resolve
-from warmd.prompts.jsontext import Path as JsonPath
-from warmd.prompts.jsontext import Problem, line_and_column, parse
-from warmd.prompts.validate import IMAGE_TYPES, Finding, entries_of, validate
-from warmd.prompts.vocabulary import show_path
+from warmd.prompts.jsontext import parse
+from warmd.prompts.validate import IMAGE_TYPES, entries_of, validate
 
 MAX_BYTES = 64 << 20
 
@@ -49,7 +48,7 @@ def load_document(path: Path, *, max_bytes: int = MAX_BYTES) -> Document:
     Raises:
         InvalidPromptsError: Something is wrong; it says everything that is.
     """
-    path = path.absolute()
+    path = path.expanduser().absolute()
     try:
         data = read_file(path, max_bytes)
     except UnreadableError as error:
@@ -75,22 +74,7 @@ def _read(data: bytes, includes: Includes) -> tuple[Any, list[FileError]]:
     findings: list[Finding] = []
     if parsed.is_complete:
         findings = [*validate(parsed.value), *resolve(*entries_of(parsed.value), includes)]
-    return parsed.value, _errors(text, parsed.problems, findings)
-
-
-def _errors(text: str, problems: Sequence[Problem], findings: Sequence[Finding]) -> list[FileError]:
-    positions: dict[JsonPath, tuple[int, int]] = {}
-    if findings:
-        parse(text, positions)
-    located = [(problem.offset, problem.path, problem.message) for problem in problems]
-    located += [
-        (positions.get(found.path, (0, 0))[found.at_key], found.path, found.message) for found in findings
-    ]
-    located.sort(key=lambda item: item[0])
-    return [
-        FileError(*line_and_column(text, offset), show_path(path), message)
-        for offset, path, message in located
-    ]
+    return parsed.value, to_errors(text, parsed.problems, findings)
 
 
 def _entries(value: Any) -> tuple[Entry, ...]:

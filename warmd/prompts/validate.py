@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeGuard
 
-from warmd.prompts.jsontext import Path
+from warmd.prompts.findings import Finding
+from warmd.prompts.jsontext import MAX_PROBLEMS, Path
 from warmd.prompts.vocabulary import DEFAULTS_KEYS, ENTRY_KEYS, FILE_KEYS, is_free, nearest
 
 MAX_NAME = 200
 IMAGE_TYPES = ("image_url", "input_image", "image")
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A rule that a value breaks. `at_key`: the key before the value is what is wrong."""
-
-    path: Path
-    message: str
-    at_key: bool = False
-
-
 Findings = Iterator[Finding]
 
 
 def validate(value: Any) -> list[Finding]:
-    """Everything that is wrong with a parsed file."""
-    return list(_file(value))
+    """Everything that is wrong with a parsed file, up to `MAX_PROBLEMS`."""
+    return list(islice(_file(value), MAX_PROBLEMS))
 
 
 def entries_of(value: Any) -> tuple[Any, Path]:
@@ -100,9 +92,8 @@ def _entries(entries: list[Any], path: Path) -> Findings:
         name = entry.get("name") if isinstance(entry, dict) else None
         if isinstance(name, str):
             if name in named:
-                yield Finding(
-                    (*path, index, "name"), f"the prompt at index {named[name]} has this name already"
-                )
+                first = (*path, named[name], "name")
+                yield Finding((*path, index, "name"), "another prompt has this name already,", first=first)
             named.setdefault(name, index)
 
 

@@ -37,4 +37,5 @@ def is_free(key: str, *, is_top: bool = False) -> bool:
 
 def nearest(key: str, known: Collection[str]) -> str:
     """The known key that an unknown one is most like."""
-    return difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
+    # A key can be as long as the file, and the comparison takes the product of the lengths.
+    return difflib.get_close_matches(key[:50], known, n=1, cutoff=0.0)[0]
