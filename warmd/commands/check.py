@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,7 @@ def add_parser(subparsers: Any) -> None:
         "check",
         help="check a prompts file",
         description="Check a prompts file; with --model, also show which tokens each entry would keep warm.",
+        allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", nargs="?", help="the file (default: from the config)")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -70,13 +71,7 @@ def run(args: argparse.Namespace) -> int:
         # Imported here: this needs mlx-lm and a tokenizer, which take seconds to import.
         from warmd.commands.rendered import render_document
 
-        report = Report(
-            report.path,
-            report.sha256,
-            report.document,
-            report.errors,
-            render_document(report.document, args.model, template_args),
-        )
+        report = replace(report, rendered=render_document(report.document, args.model, template_args))
     if args.json:
         print(json.dumps(to_json(report), indent=2))
     else:
@@ -172,7 +167,8 @@ def _note(entry: dict[str, Any]) -> str:
 def _template_args(text: str | None) -> dict[str, Any]:
     try:
         value = json.loads(text or "{}")
-    except ValueError:
+    # Nesting too deep to parse is no ValueError.
+    except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise UsageError("--chat-template-args: expected a JSON object")

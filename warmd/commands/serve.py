@@ -6,11 +6,13 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from warmd.config import Settings, load_settings
 from warmd.errors import UsageError
-from warmd.logs import Log
+
+if TYPE_CHECKING:
+    from warmd.logs import Log
 
 DESCRIPTION = """\
 Serve a model through mlx-lm's own OpenAI-compatible server and keep the prompts file's entries warm.
@@ -46,6 +48,9 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace, more: list[str]) -> int:
     """Serve until stopped. `more` are flags for mlx-lm's server."""
+    # Imported here: structlog takes longer to import than `warmd check` takes in all.
+    from warmd.logs import Log
+
     settings = load_settings()
     prompts = Path(args.prompts or settings.prompts.path).expanduser().absolute()
     if args.model:
