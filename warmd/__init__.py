@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from warmd import warmup
-    from warmd.attach import attach
+    from warmd.embed import attach
     from warmd.config import Settings
     from warmd.daemon import Daemon
     from warmd.errors import WarmdError
@@ -30,7 +30,7 @@ _HOMES = {
     "Daemon": "warmd.daemon",
     "Settings": "warmd.config",
     "WarmdError": "warmd.errors",
-    "attach": "warmd.attach",
+    "attach": "warmd.embed",
     "load_warmup_file": "warmd.warmup",
     "warm_prefix_cache": "warmd.warmup",
 }

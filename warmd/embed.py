@@ -40,10 +40,16 @@ async def attach(
         The running daemon, whose `statistics()` tells how things are.
     """
     daemon = Daemon(HostEngine(engine), Path(path), settings, emit=emit or log_event)
+    error: Exception | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_run_apart, daemon)
-        yield daemon
+        try:
+            yield daemon
+        except Exception as caught:  # noqa: BLE001 - raised below: a task group would wrap it
+            error = caught
         tasks.cancel_scope.cancel()
+    if error is not None:
+        raise error
 
 
 async def _run_apart(daemon: Daemon) -> None:
