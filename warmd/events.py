@@ -15,33 +15,63 @@ Level = Literal["debug", "info", "warning", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is fixed about an event: its level and exactly which fields it carries."""
+    """What is fixed about an event: its level, exactly which fields it carries, and what it says."""
 
     level: Level
     fields: tuple[str, ...]
+    meaning: str
 
 
 CATALOGUE: Mapping[str, Kind] = {
-    "daemon.started": Kind("info", ("version", "pid", "path", "engine")),
-    "daemon.ready": Kind("info", ("model", "entries", "url")),
-    "daemon.stopping": Kind("info", ("reason",)),
-    "daemon.stopped": Kind("info", ("exit_code", "reason")),
+    "daemon.started": Kind(
+        "info", ("version", "pid", "path", "engine"), "the daemon has begun to watch `path`"
+    ),
+    "daemon.ready": Kind(
+        "info", ("model", "entries", "url"), "the first document has been planned; live requests are welcome"
+    ),
+    "daemon.stopping": Kind("info", ("reason",), "a stop was asked for"),
+    "daemon.stopped": Kind(
+        "info", ("exit_code", "reason"), "the last line; an error where it could not start"
+    ),
     "prompts.accepted": Kind(
-        "info", ("generation", "sha256", "entries", "added", "edited", "removed", "unchanged")
+        "info",
+        ("generation", "sha256", "entries", "added", "edited", "removed", "unchanged"),
+        "a revision of the file is in force; all but `sha256` are counts",
     ),
-    "prompts.rejected": Kind("error", ("sha256", "kept_generation", "errors")),
-    "plan.made": Kind("info", ("generation", "keep", "warm", "drop", "defer", "new_tokens")),
-    "entry.warming": Kind("info", ("entry", "tokens")),
+    "prompts.rejected": Kind(
+        "error",
+        ("sha256", "kept_generation", "errors"),
+        "the file is invalid and the last good one stays; each error has `line, column, path, message`",
+    ),
+    "plan.made": Kind(
+        "info",
+        ("generation", "keep", "warm", "drop", "defer", "new_tokens"),
+        "what will be done; counts of distinct prefixes, and of tokens at most to prefill",
+    ),
+    "entry.warming": Kind("info", ("entry", "tokens"), "its prefix is being prefilled"),
     "entry.warmed": Kind(
-        "info", ("entry", "tokens", "new_tokens", "reused_tokens", "source", "ms", "kv_bytes")
+        "info",
+        ("entry", "tokens", "new_tokens", "reused_tokens", "source", "ms", "kv_bytes"),
+        "a look-up has proved that a request would get it; `source` is `prefill` or `disk`",
     ),
-    "entry.failed": Kind("warning", ("entry", "state", "reason", "retry_in_s")),
-    "entry.dropped": Kind("info", ("entry", "tokens")),
-    "entry.lost": Kind("warning", ("entry", "tokens")),
-    "engine.model_changed": Kind("info", ("model", "previous")),
-    "engine.died": Kind("error", ("reason",)),
-    "watch.rearmed": Kind("info", ("directory",)),
-    "watch.degraded": Kind("warning", ("reason",)),
+    "entry.failed": Kind(
+        "warning",
+        ("entry", "state", "reason", "retry_in_s"),
+        "it is not warm; `retry_in_s` is null where only an edit or another model helps",
+    ),
+    "entry.dropped": Kind("info", ("entry", "tokens"), "a prefix that nobody wants any more has been freed"),
+    "entry.lost": Kind(
+        "warning", ("entry", "tokens"), "the engine no longer holds it; it will be warmed again"
+    ),
+    "engine.model_changed": Kind(
+        "info", ("model", "previous"), "everything is warmed anew for another model"
+    ),
+    "engine.died": Kind("error", ("reason",), "the engine cannot go on; the process ends with a failure"),
+    "watch.rearmed": Kind("info", ("directory",), "a watched folder vanished and is there again"),
+    "watch.degraded": Kind(
+        "warning", ("reason",), "no events from the system; the file is looked at now and then"
+    ),
+    "log.dropped": Kind("warning", ("lines",), "so many lines before this one could not be written"),
 }
 
 
@@ -72,3 +102,12 @@ def make_event(name: str, *, level: Level | None = None, **fields: Any) -> Event
     if kind is None or set(fields) != set(kind.fields):
         raise ValueError(f"not in the event catalogue: {name} with {sorted(fields)}")
     return Event(name, level or kind.level, {key: fields[key] for key in kind.fields})
+
+
+def catalogue_table() -> str:
+    """The catalogue as a Markdown table, for the documentation."""
+    rows = [
+        f"| `{name}` | {kind.level} | {', '.join(kind.fields)} | {kind.meaning} |"
+        for name, kind in CATALOGUE.items()
+    ]
+    return "\n".join(["| event | level | fields | meaning |", "| --- | --- | --- | --- |", *rows])

@@ -1,47 +1,31 @@
 """JSON lines on stderr: our own events, and every other library's records in the same shape.
 
 Each line is one strict JSON object that begins with `ts`, `level` and `event`. On a terminal the same events
-are pretty. A sink that fails (a full disk, a closed pipe) never hurts who logs.
+are pretty. A sink that fails (a full disk, a closed pipe) never hurts who logs: what is lost is counted, and
+the count is logged once the sink works again.
 """
 
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable
+import math
+import os
+from pathlib import PurePath
 from typing import Any, TextIO
 
 import structlog
-from structlog.typing import EventDict, WrappedLogger
+from structlog.typing import EventDict, Processor, WrappedLogger
 
-from warmd.events import Event, Level
+from warmd.events import Event, Level, make_event
+from warmd.sink import Sink
 
 LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
 
+RESERVED = frozenset({"ts", "level", "event", "exc_info", "exception", "stack", "stack_info"})
+"""Keys that are ours or that structlog acts upon: a field of that name gets an underscore at its end."""
 
-class Sink:
-    """Writes whole lines to a stream from any thread, and outlives the stream's failures.
-
-    Attributes:
-        dropped: Lines that could not be written.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._lock = threading.Lock()
-        self.dropped = 0
-
-    def msg(self, line: str) -> None:
-        """Write one line; structlog calls this whatever the level."""
-        with self._lock:
-            try:
-                self._stream.write(line + "\n")
-                self._stream.flush()
-            except (OSError, ValueError):
-                # ValueError: the stream is closed.
-                self.dropped += 1
-
-    debug = info = warning = error = msg
+DEEPEST = 8
+LONGEST_INTEGER = 64
 
 
 class Log:
@@ -56,10 +40,9 @@ class Log:
     def __init__(self, stream: TextIO, *, pretty: bool = False, level: Level = "info") -> None:
         self.sink = Sink(stream)
         self.level: Level = level
-        renderer = _pretty_renderer() if pretty else structlog.processors.JSONRenderer(_strict_json)
         self._logger = structlog.wrap_logger(
             self.sink,
-            processors=[_timestamp, _order_keys, renderer],
+            processors=_pretty_processors() if pretty else _json_processors(),
             wrapper_class=structlog.BoundLogger,
             cache_logger_on_first_use=True,
         )
@@ -68,17 +51,46 @@ class Log:
         """Write one of our own events."""
         self.write(event.name, event.level, **event.fields)
 
-    def write(self, name: str, level: Level, **fields: Any) -> None:
+    def write(self, name: str, level: Level, /, **fields: Any) -> None:
         """Write an event that need not be in the catalogue."""
-        if LEVELS.index(level) >= LEVELS.index(self.level):
-            getattr(self._logger, level)(name, **{"level": level, **fields})
+        if LEVELS.index(level) < LEVELS.index(self.level):
+            return
+        before = self.sink.dropped
+        self._put(name, level, fields)
+        if before == self.sink.dropped and (lost := self.sink.take_unreported()):
+            report = make_event("log.dropped", lines=lost)
+            self._put(report.name, report.level, report.fields)
+
+    def _put(self, name: str, level: Level, fields: Any) -> None:
+        ours = {f"{key}_" if key in RESERVED else key: plain(value) for key, value in fields.items()}
+        getattr(self._logger, level)(name, level=level, **ours)
 
 
-def _timestamp(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    return _stamp(logger, method, event)
+def plain(value: Any, depth: int = 0) -> Any:
+    """A value as strict JSON can hold it; what it cannot hold is named by its type rather than printed."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, (str, PurePath)):
+        # A lone surrogate (from a file name that is not UTF-8) is not valid JSON.
+        return str(value).encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, int) and value.bit_length() < LONGEST_INTEGER:
+        return int(value)
+    if isinstance(value, dict) and depth < DEEPEST:
+        return {plain(str(key)): plain(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, (list, tuple)) and depth < DEEPEST:
+        return [plain(item, depth + 1) for item in value]
+    return f"<{type(value).__name__}>"
 
 
-_stamp = structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts")
+def _json_processors() -> list[Processor]:
+    stamp = structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts")
+    return [stamp, _order_keys, structlog.processors.JSONRenderer(_dump)]
+
+
+def _dump(value: Any, **_: Any) -> str:
+    return json.dumps(value, allow_nan=False, ensure_ascii=True)
 
 
 def _order_keys(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
@@ -86,33 +98,36 @@ def _order_keys(logger: WrappedLogger, method: str, event: EventDict) -> EventDi
     return {**first, **event}
 
 
-def _strict_json(value: Any, **_: Any) -> str:
-    """JSON without NaN, one line; what JSON cannot hold is named by its type rather than printed."""
-    try:
-        return json.dumps(value, allow_nan=False, ensure_ascii=True, default=_type_name)
-    except ValueError:
-        return json.dumps(_without_nan(value), allow_nan=False, ensure_ascii=True, default=_type_name)
-
-
-def _type_name(value: Any) -> str:
-    return f"<{type(value).__name__}>"
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_nan(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_without_nan(item) for item in value]
-    return None if isinstance(value, float) and (value != value or value in (1e999, -1e999)) else value
-
-
-def _pretty_renderer() -> Callable[[WrappedLogger, str, EventDict], str]:
+def _pretty_processors() -> list[Processor]:
     renderer = structlog.dev.ConsoleRenderer(
-        timestamp_key="ts", exception_formatter=structlog.dev.plain_traceback
+        # https://no-color.org
+        colors=not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb",
+        timestamp_key="ts",
+        sort_keys=False,
+        pad_event_to=18,
+        exception_formatter=structlog.dev.plain_traceback,
     )
 
     def render(logger: WrappedLogger, method: str, event: EventDict) -> str:
-        event["ts"] = str(event["ts"])[11:19]
-        return str(renderer(logger, method, event))
+        errors = event.pop("errors", None) or []
+        known = {key: _printable(value) for key, value in event.items() if value is not None}
+        line = str(renderer(logger, method, known)).rstrip()
+        return "\n".join([line, *(f"    {_error_line(error)}" for error in errors)])
 
-    return render
+    return [structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False, key="ts"), render]
+
+
+def _error_line(error: Any) -> str:
+    """An error of the prompts file as compilers print them: line:column, JSON path, message."""
+    if not isinstance(error, dict):
+        return str(_printable(str(error)))
+    at = ":".join(str(error[key]) for key in ("line", "column") if error.get(key) is not None)
+    parts = (at, error.get("path"), error.get("message"))
+    return str(_printable("  ".join(str(part) for part in parts if part)))
+
+
+def _printable(value: Any) -> Any:
+    """No escape sequence, in an entry's name for example, may reach the terminal."""
+    if not isinstance(value, str):
+        return value
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in value)

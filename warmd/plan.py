@@ -31,8 +31,8 @@ class Drop:
 
     Attributes:
         key: The prefix.
-        after: Key of the prefix that replaces it. The old one serves until that is warm (make before break);
-            None frees it at once.
+        after: Key of the prefix that replaces it, one to be warmed. The old one serves until that is warm
+            (make before break); None frees it at once. Of several that replace it, the last to become warm.
     """
 
     key: str
@@ -59,6 +59,7 @@ def make_plan(
     held: Collection[str],
     *,
     waiting: Collection[str] = (),
+    in_flight: Collection[str] = (),
     previous: Mapping[str, str] | None = None,
 ) -> Plan:
     """Compare what is wanted with what is held.
@@ -66,18 +67,26 @@ def make_plan(
     Args:
         wanted: One item an entry, in any order.
         held: Keys the engine holds.
+        in_flight: Keys that are being warmed: they need nothing more and so are kept, but what they replace
+            still serves.
         waiting: Keys that failed and whose time to try again has not come: deferred.
         previous: Entry name to the key it had before, which tells what replaces what.
 
     Returns:
-        keep, warm and defer part the wanted keys between them; keep and drop part the held ones.
+        keep, warm and defer part the wanted keys between them; keep and drop part the held ones (and those in
+        flight).
     """
     distinct = _distinct(wanted)
-    missing = [item for item in distinct if item.key not in held]
+    has = {*held, *in_flight}
+    missing = [item for item in distinct if item.key not in has]
+    coming = sorted(
+        (item for item in wanted if item.key in in_flight or item.key not in held),
+        key=lambda item: (item.key in waiting, item.key not in in_flight, *_warming_order(item)),
+    )
     return Plan(
-        keep=tuple(item.key for item in distinct if item.key in held),
+        keep=tuple(item.key for item in distinct if item.key in has),
         warm=tuple(item for item in missing if item.key not in waiting),
-        drop=_drops(wanted, held, previous or {}),
+        drop=_drops(wanted, has, _replacements(coming, previous or {})),
         defer=tuple(item for item in missing if item.key in waiting),
     )
 
@@ -85,14 +94,22 @@ def make_plan(
 def _distinct(wanted: Sequence[Wanted]) -> list[Wanted]:
     """The first of each key in warming order."""
     first: dict[str, Wanted] = {}
-    for item in sorted(wanted, key=lambda item: (-item.priority, item.index)):
+    for item in sorted(wanted, key=_warming_order):
         first.setdefault(item.key, item)
     return list(first.values())
 
 
-def _drops(wanted: Sequence[Wanted], held: Collection[str], previous: Mapping[str, str]) -> tuple[Drop, ...]:
+def _warming_order(item: Wanted) -> tuple[int, int]:
+    return -item.priority, item.index
+
+
+def _replacements(ordered: Sequence[Wanted], previous: Mapping[str, str]) -> dict[str, str]:
+    """Old key to the last of the keys that replace it."""
+    return {previous[item.name]: item.key for item in ordered if item.name in previous}
+
+
+def _drops(
+    wanted: Sequence[Wanted], has: Collection[str], replacements: Mapping[str, str]
+) -> tuple[Drop, ...]:
     keys = {item.key for item in wanted}
-    replaced_by = {
-        previous[item.name]: item.key for item in wanted if item.name in previous and item.key not in held
-    }
-    return tuple(Drop(key, replaced_by.get(key)) for key in sorted(held) if key not in keys)
+    return tuple(Drop(key, replacements.get(key)) for key in sorted(has) if key not in keys)

@@ -1,0 +1,89 @@
+"""Writes whole lines to a stream, come what may."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TextIO
+
+
+class TornError(OSError):
+    """Only a part of a line has been written."""
+
+
+class Sink:
+    """Writes whole lines to a stream from any thread, and outlives the stream's failures.
+
+    Attributes:
+        dropped: Lines that could not be written.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._write = _writer(stream)
+        self._lock = threading.Lock()
+        self._unreported = 0
+        self._is_torn = False
+        self.dropped = 0
+
+    def msg(self, line: str) -> None:
+        """Write one line; structlog calls this whatever the level."""
+        with self._lock:
+            try:
+                # After half a line, begin a new one.
+                self._write(("\n" if self._is_torn else "") + line + "\n")
+                self._is_torn = False
+            except (OSError, ValueError) as error:
+                # ValueError: the stream is closed.
+                self._is_torn = self._is_torn or isinstance(error, TornError)
+                self.dropped += 1
+                self._unreported += 1
+
+    debug = info = warning = error = msg
+
+    def drop(self) -> None:
+        """Count a line that could not even be made."""
+        with self._lock:
+            self.dropped += 1
+            self._unreported += 1
+
+    def take_unreported(self) -> int:
+        """How many lines were dropped since this was last asked."""
+        with self._lock:
+            count, self._unreported = self._unreported, 0
+            return count
+
+
+def _writer(stream: TextIO) -> Callable[[str], None]:
+    """How to write to a stream at once, and so that a failure leaves nothing behind in a buffer.
+
+    What stays in the buffer of a full disk or a broken pipe would be tried again at the exit, and then the
+    interpreter would end with status 120 whatever ours was.
+    """
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    raw = getattr(getattr(stream, "buffer", None), "raw", None)
+    if isinstance(raw, io.RawIOBase):
+        return partial(_write_raw, raw, encoding)
+
+    def write_text(text: str) -> None:
+        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        stream.flush()
+
+    return write_text
+
+
+def _write_raw(raw: io.RawIOBase, encoding: str, text: str) -> None:
+    data, done = text.encode(encoding, "backslashreplace"), 0
+    try:
+        while done < len(data):
+            done += _write_some(raw, data[done:])
+    except OSError as error:
+        raise (TornError(*error.args) if done else error) from None
+
+
+def _write_some(raw: io.RawIOBase, data: bytes) -> int:
+    written = raw.write(data)
+    if written is None:
+        raise BlockingIOError("the stream takes nothing now")
+    return written
