@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 import warmd
@@ -39,7 +40,7 @@ class Host:
         if self.is_broken:
             raise ConnectionError("down")
         self.prompts.append(prompt)
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
         yield Output(True, len(self.tokenizer.encode(prompt, add_special_tokens=False)))
 
     async def stream_chat(self, *, messages: list[dict[str, Any]], **options: Any) -> AsyncIterator[Output]:
@@ -53,7 +54,8 @@ def save(path: Path, *contents: str) -> None:
 async def states(daemon: warmd.Daemon, *expected: str) -> None:
     """Wait until the entries are in these states."""
     with anyio.fail_after(20):
-        while tuple(entry.state for entry in daemon.statistics().entries) != expected:
+        # The daemon offers no event to wait for from outside.
+        while tuple(entry.state for entry in daemon.statistics().entries) != expected:  # noqa: ASYNC110
             await anyio.sleep(0.01)
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from warmd import warmup
-    from warmd.embed import attach
     from warmd.config import Settings
     from warmd.daemon import Daemon
+    from warmd.embed import attach
     from warmd.errors import WarmdError
     from warmd.warmup import load_warmup_file, warm_prefix_cache
 

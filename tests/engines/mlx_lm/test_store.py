@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -64,9 +63,9 @@ def assert_same_answer(expected: mx.array, found: mx.array) -> None:
 
 
 @pytest.fixture(scope="module", params=ARCHITECTURES)
-def model(request: pytest.FixtureRequest, models: dict[str, Path]) -> Iterator[Any]:
+def model(request: pytest.FixtureRequest, models: dict[str, Path]) -> Any:
     """One loaded model an architecture."""
-    yield mlx_lm.load(str(models[request.param]))[0]
+    return mlx_lm.load(str(models[request.param]))[0]
 
 
 @pytest.fixture(scope="module")
