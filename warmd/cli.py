@@ -42,15 +42,33 @@ def main(argv: Sequence[str] | None = None) -> int:
             return int(args.run(args, more))
         if more:
             parser.error(f"unrecognized arguments: {' '.join(more)}")
-        code = int(args.run(args))
-        sys.stdout.flush()
-        return code
+        return _print_all(args)
     except WarmdError as error:
         print(f"warmd: {error}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
-        # Whoever read our output has seen enough; Python would complain again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read our output has seen enough.
+        _discard_output()
         return 0
     except KeyboardInterrupt:
         return 130
+
+
+def _print_all(args: argparse.Namespace) -> int:
+    try:
+        code = int(args.run(args))
+        # There is no file object when standard output is closed.
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        raise
+    # These commands translate what goes wrong with the files they read.
+    except OSError as error:
+        _discard_output()
+        raise WarmdError(f"cannot write the output: {error.strerror}") from None
+
+
+def _discard_output() -> None:
+    # Python writes what is still buffered as it exits, and would complain again.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
