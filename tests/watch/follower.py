@@ -86,6 +86,6 @@ async def following(
     async with anyio.create_task_group() as tasks:
         await tasks.start(follower.watcher.run)
         tasks.start_soon(follower.run)
-        await eventually(lambda: follower.watcher.statistics().directories != () or settings.poll)
+        await eventually(lambda: follower.watcher.statistics().armings > 0 or settings.poll)
         yield follower
         tasks.cancel_scope.cancel()
