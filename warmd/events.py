@@ -12,6 +12,14 @@ from typing import Any, Literal
 
 Level = Literal["debug", "info", "warning", "error"]
 
+FOREIGN = "foreign.logged"
+"""What other code logged, warned, raised or printed. Not in the catalogue, as its fields vary:
+
+`logger` (`stderr` for prints, `python` for uncaught exceptions), `message` (null where it could hold
+content), and where known `at` (place in the source), `category` (of a warning), `exception` (its type),
+`where` (the innermost places it came from) and `characters` (how much was printed).
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:

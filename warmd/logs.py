@@ -78,7 +78,7 @@ def plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, int) and value.bit_length() < LONGEST_INTEGER:
         return int(value)
     if isinstance(value, dict) and depth < DEEPEST:
-        return {plain(str(key)): plain(item, depth + 1) for key, item in value.items()}
+        return {str(plain(key)): plain(item, depth + 1) for key, item in value.items()}
     if isinstance(value, (list, tuple)) and depth < DEEPEST:
         return [plain(item, depth + 1) for item in value]
     return f"<{type(value).__name__}>"
