@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
 
 from warmd import __version__
 from warmd.errors import WarmdError
-
 
 COMMANDS = ("serve", "check", "schema")
 """Each is a module of `warmd.commands`."""
@@ -34,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0 ok, 1 the check failed, 2 usage, 3 cannot start.
     """
+    _allow_every_character()
     argv = sys.argv[1:] if argv is None else argv
     parser = make_parser([argv[0]] if argv and argv[0] in COMMANDS else COMMANDS)
     args, more = parser.parse_known_args(argv)
@@ -72,3 +73,10 @@ def _print_all(args: argparse.Namespace) -> int:
 def _discard_output() -> None:
     # Python writes what is still buffered as it exits, and would complain again.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _allow_every_character() -> None:
+    # A terminal that cannot show a name should not turn a good file into a traceback.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")

@@ -37,6 +37,15 @@ class Report:
     rendered: tuple[RenderedEntry, ...] = ()
 
     @property
+    def warnings(self) -> tuple[FileError, ...]:
+        """What is allowed but will not be kept warm."""
+        return tuple(
+            FileError(None, None, "$", f"{entry.name}: has an image part, so it cannot be kept warm")
+            for entry in (self.document.entries if self.document else ())
+            if entry.has_images
+        )
+
+    @property
     def is_ok(self) -> bool:
         """True when the file is valid and everything in it could be rendered."""
         return self.document is not None and not any(entry.problem for entry in self.rendered)
@@ -98,12 +107,13 @@ def to_json(report: Report) -> dict[str, Any]:
         "sha256": report.sha256,
         "digest": document.digest if document else None,
         "entries": entries,
-        "errors": [
-            {"line": error.line, "column": error.column, "path": error.path, "message": error.message}
-            for error in report.errors
-        ],
-        "warnings": [],
+        "errors": [_error_json(error) for error in report.errors],
+        "warnings": [_error_json(warning) for warning in report.warnings],
     }
+
+
+def _error_json(error: FileError) -> dict[str, Any]:
+    return {"line": error.line, "column": error.column, "path": error.path, "message": error.message}
 
 
 def _entries_json(report: Report) -> list[dict[str, Any]]:
@@ -136,6 +146,8 @@ def _print(report: Report) -> None:
         return
     print(f"{report.path}: valid, {len(entries)} {'entry' if len(entries) == 1 else 'entries'}\n")
     print(_table(entries, with_tokens=bool(report.rendered)))
+    for warning in report.warnings:
+        print(f"warning: {warning.message}")
 
 
 def _table(entries: Sequence[dict[str, Any]], *, with_tokens: bool) -> str:

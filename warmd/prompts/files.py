@@ -41,7 +41,7 @@ def read_file(path: Path, max_bytes: int) -> bytes:
 
 
 def _read(descriptor: int, max_bytes: int) -> bytes:
-    with open(descriptor, "rb", closefd=False) as file:  # noqa: PTH123 - a descriptor is no path
+    with open(descriptor, "rb", closefd=False) as file:
         return file.read(max_bytes)
 
 

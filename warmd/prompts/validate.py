@@ -183,7 +183,9 @@ def _message(message: Any, path: Path) -> Findings:
     role = message.get("role")
     if "role" not in message:
         yield Finding(path, "missing 'role'")
-    elif not isinstance(role, str) or not role:
+    elif role == "":
+        yield Finding((*path, "role"), "expected a non-empty string, found an empty string")
+    elif not isinstance(role, str):
         yield Finding((*path, "role"), f"expected a non-empty string, found {kind(role)}")
     yield from _tool_calls(message, path)
     yield from _message_content(message, path)
@@ -235,7 +237,14 @@ def _content(content: Any, path: Path) -> Findings:
 def _part(part: Any, path: Path) -> Findings:
     if not isinstance(part, dict):
         yield Finding(path, f"expected a content part object, found {kind(part)}")
-    elif not isinstance(part.get("type"), str):
-        yield Finding(path, "expected a content part with a string 'type'")
-    elif part["type"] == "text" and not isinstance(part.get("text"), str):
-        yield Finding(path, "expected a text part with a string 'text'")
+        return
+    yield from _part_string(part, "type", path)
+    if part.get("type") == "text":
+        yield from _part_string(part, "text", path)
+
+
+def _part_string(part: dict[str, Any], key: str, path: Path) -> Findings:
+    if key not in part:
+        yield Finding(path, f"missing {key!r}: expected a string")
+    elif not isinstance(part[key], str):
+        yield Finding((*path, key), f"expected a string, found {kind(part[key])}")
