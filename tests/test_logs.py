@@ -164,13 +164,13 @@ def test_fields_cannot_pose_as_those_of_every_line() -> None:
         "event": 3,
         "exc_info": True,
         "stack_info": True,
-        "exception": "e",
+        "stack": "s",
     }
     try:
         raise ValueError("secret")
     except ValueError:
         line = parse(written("info", **fields))
-    expected = {"ts_": 1, "level_": 2, "event_": 3, "exc_info_": True, "stack_info_": True, "exception_": "e"}
+    expected = {"ts_": 1, "level_": 2, "event_": 3, "exc_info_": True, "stack_info_": True, "stack_": "s"}
     assert line == [{"level": "info", "event": "x.happened", **expected}]
 
 
@@ -288,6 +288,11 @@ def test_pretty_errors_of_the_file_stand_below_as_compilers_print_them(
     ]
     line = pretty(monkeypatch, "prompts.rejected", sha256=None, kept_generation=1, errors=errors)
     assert expected == line.splitlines()
+
+
+def test_a_pretty_exception_stays_in_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = pretty(monkeypatch, "x.happened", exception="ValueError", where=["a.py:3 f"])
+    assert line == "[warning  ] x.happened         where=['a.py:3 f'] raised=ValueError"
 
 
 def test_no_escape_sequence_reaches_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from warmd.sink import Sink
 
 LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
 
-RESERVED = frozenset({"ts", "level", "event", "exc_info", "exception", "stack", "stack_info"})
+RESERVED = frozenset({"ts", "level", "event", "exc_info", "stack", "stack_info"})
 """Keys that are ours or that structlog acts upon: a field of that name gets an underscore at its end."""
 
 DEEPEST = 8
@@ -110,6 +110,8 @@ def _pretty_processors() -> list[Processor]:
 
     def render(logger: WrappedLogger, method: str, event: EventDict) -> str:
         errors = event.pop("errors", None) or []
+        # structlog would print a field named exception below the line, as a traceback.
+        event["raised"] = event.pop("exception", None)
         known = {key: _printable(value) for key, value in event.items() if value is not None}
         line = str(renderer(logger, method, known)).rstrip()
         return "\n".join([line, *(f"    {_error_line(error)}" for error in errors)])
