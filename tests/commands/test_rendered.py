@@ -167,7 +167,13 @@ def test_home_is_expanded_in_a_models_path(tmp_path: Path, capsys: pytest.Captur
 
 def test_shared_counts_what_the_most_similar_entry_has_too() -> None:
     refused = RenderError("no")
-    prefixes = [Prefix((1, 2, 3)), refused, Prefix((1, 2, 4, 5)), Prefix((9,)), Prefix((1, 2, 4, 6))]
+    prefixes: list[Prefix | RenderError] = [
+        Prefix((1, 2, 3)),
+        refused,
+        Prefix((1, 2, 4, 5)),
+        Prefix((9,)),
+        Prefix((1, 2, 4, 6)),
+    ]
     expected = (
         RenderedEntry(3, 2),
         RenderedEntry(None, None, "no"),
