@@ -18,26 +18,22 @@ from warmd.prompts.json_schema import SCHEMA
 CONFIG = Path(__file__).parents[2] / "config"
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
+PARTS: list[Any] = [
+    "x",
+    {},
+    {"type": 1},
+    {"type": "text"},
+    {"type": "text", "text": ""},
+    {"type": "text", "text": None},
+    {"type": "image_url"},
+]
 MESSAGE = st.one_of(
     st.just(SYSTEM),
     st.fixed_dictionaries(
         {},
         optional={
             "role": st.sampled_from(["user", "assistant", "", 1]),
-            "content": st.sampled_from(
-                [
-                    "",
-                    None,
-                    1,
-                    [],
-                    ["x"],
-                    [{}],
-                    [{"type": 1}],
-                    [{"type": "text"}],
-                    [{"type": "text", "text": ""}],
-                ]
-                + [[{"type": "text", "text": None}], [{"type": "image_url"}]]
-            ),
+            "content": st.sampled_from(["", None, 1, [], *([part] for part in PARTS)]),
             "content_file": st.sampled_from(["a.md", "", 1]),
             "tool_calls": st.sampled_from([None, [], [{}], [1], {}]),
             "other": st.just(1),
@@ -46,7 +42,7 @@ MESSAGE = st.one_of(
     st.just("x"),
 )
 MESSAGES = st.lists(MESSAGE, max_size=2)
-KWARGS = st.sampled_from([{}, {"a": None}, [], None])
+KWARGS: st.SearchStrategy[Any] = st.sampled_from([{}, {"a": None}, [], None])
 PRIORITY = st.sampled_from([0, -1, True, "1", 1.5, None])
 ENTRY = st.one_of(
     MESSAGES,

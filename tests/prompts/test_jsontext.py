@@ -31,7 +31,7 @@ def test_a_valid_text_gives_the_value_that_the_standard_parser_gives(
     assert Parsed(json.loads(text), (), is_complete=True) == parse(text)
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """What the standard parser accepts and ours does not."""
 
 
@@ -40,15 +40,15 @@ def strictly(text: str) -> Any:
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(items)) != len(items):
-            raise Refused
+            raise RefusedError
         return dict(items)
 
     def constant(name: str) -> Any:
-        raise Refused
+        raise RefusedError
 
     value = json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
     if any(word in repr(value) for word in ("inf", "\\ud8")):
-        raise Refused
+        raise RefusedError
     return value
 
 
@@ -60,7 +60,7 @@ def test_any_text_is_accepted_or_refused_as_by_a_strict_standard_parser(text: st
     except json.JSONDecodeError:
         assert not parsed.is_complete
         assert parsed.problems
-    except Refused:
+    except RefusedError:
         assert parsed.problems
     else:
         assert Parsed(expected, (), is_complete=True) == parsed
@@ -133,8 +133,8 @@ def test_a_mutilated_text_never_crashes_the_parser(value: Any, data: st.DataObje
             "[01]",
             1,
             (0,),
-            "expected a JSON value, found a number that JSON does not allow (no leading zero or plus, digits on "
-            "both sides of the point)",
+            "expected a JSON value, found a number that JSON does not allow "
+            "(no leading zero or plus, digits on both sides of the point)",
         ),
         ('{"a": [1', 8, ("a",), "expected a comma or ']', found the end of the file"),
         ("[\ufeff]", 1, (0,), "expected a JSON value, found something else"),
