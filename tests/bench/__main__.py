@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.bench import idle, interference, reloads, saves, ttft
 from tests.bench.report import Result, as_json, format_table
-from tests.bench.rig import Setting, describe_load, find_openblas
+from tests.bench.rig import Setting, dequantise, describe_load, find_openblas
 from tests.serving import process
 from tests.toys import make_model
 
@@ -83,6 +83,8 @@ def _make_setting(name: str, args: argparse.Namespace, scratch: Path) -> Setting
         from warmd.demo import ensure_demo_model
 
         title, model = "SmolLM2-135M-Instruct", ensure_demo_model()
+        if find_openblas():
+            title, model = f"{title} in float32", dequantise(model, scratch / "model")
     else:
         title, model = name, Path(name)
     return Setting(title, model, args.rounds, args.idle_seconds, args.reloads, scratch, find_openblas())

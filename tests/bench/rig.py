@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import random
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlx_lm.utils import load_tokenizer
+import mlx.core as mx
+from mlx_lm.utils import dequantize_model, load, load_tokenizer, save_model
 
 from tests.serving.process import Json, Server, serving
 
@@ -76,6 +78,23 @@ def find_openblas() -> str | None:
     except OSError:
         return None
     return OPENBLAS
+
+
+def dequantise(model: Path, folder: Path) -> Path:
+    """Write a float32 copy of a model: the only type of weights that OpenBLAS multiplies for mlx.
+
+    Args:
+        model: The folder of a quantised model.
+        folder: A new folder for the copy.
+    """
+    loaded, _, config = load(str(model), return_config=True)
+    plain = dequantize_model(loaded)
+    plain.set_dtype(mx.float32)
+    shutil.copytree(model, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    save_model(folder, plain)
+    kept = {key: value for key, value in config.items() if not key.startswith("quantization")}
+    (folder / "config.json").write_text(json.dumps(kept), encoding="utf-8")
+    return folder
 
 
 class Texts:

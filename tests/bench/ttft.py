@@ -62,10 +62,10 @@ def run(setting: Setting) -> Result:
     samples = _Samples()
     with serve(setting, path, [make_entry("long", system)], flags=["--prompt-cache-size", "0"]) as server:
         prefix = int(server.seen("entry.warmed")[0]["tokens"])
-        # The first requests of a process pay for what is set up once.
-        for number in range(-2, setting.rounds):
-            kept = samples if number >= 0 else _Samples()
-            _round(server, texts, system, prefix, number, kept)
+        # The first request of a process pays for what is set up once.
+        _chat(server, "first", make_messages(system, texts.make(USER_TOKENS, 2)), prefix, prefix)
+        for number in range(setting.rounds):
+            _round(server, texts, system, prefix, number, samples)
     rows = [
         summarise("cold", samples.cold, "ms"),
         summarise("warm", samples.warm, "ms"),
