@@ -158,6 +158,21 @@ async def test_an_edited_entry_s_old_prefix_serves_until_the_new_one_is_warm(pat
         assert it.named("entry.dropped") == [{"entry": "a", "tokens": (it.status("a").tokens or 0) + 1}]
 
 
+async def test_the_old_prefix_serves_also_when_a_save_comes_in_mid_warm(path: Path) -> None:
+    async with running(path, entry("a", "before")) as it:
+        await it.applied(1)
+        old = set(it.engine.held())
+        gate = it.engine.hold("a")
+        it.save(entry("a", "after"))
+        await it.until(lambda: it.states() == {"a": "warming"})
+        it.save(entry("a", "after"), entry("b"))
+        await it.until(lambda: it.daemon.statistics().document.accepted == 3 and "b" in it.states())
+        assert old <= set(it.engine.held())
+        gate.set()
+        await it.applied(3)
+        assert not old & set(it.engine.held())
+
+
 async def test_a_removed_entry_is_freed(path: Path) -> None:
     async with running(path, entry("a"), entry("b")) as it:
         await it.applied(1)

@@ -22,12 +22,13 @@ from warmd.backoff import retry_delay
 from warmd.config import Settings
 from warmd.engines.base import Engine, EngineDiedError, Identity, Warmed
 from warmd.errors import RenderError
-from warmd.events import Emit, make_event
+from warmd.events import Emit
 from warmd.ledger import Ledger, Rendered, Slot, problem_status
 from warmd.plan import Plan, Wanted, make_plan
 from warmd.prompts.document import Document, Entry
 from warmd.reload import Reloader
 from warmd.status import Statistics
+from warmd.tell import Teller
 from warmd.trigger import Signal
 
 
@@ -55,9 +56,9 @@ class Daemon:
     ) -> None:
         self._engine = engine
         self._settings = settings or Settings()
-        self._emit = emit
         self._url = url
         self._randomness = randomness
+        self._tell = Teller(emit)
         self._signal = Signal()
         self._reloader = Reloader(path, self._settings, emit=emit, on_document=self._signal.set)
         self._started = time.monotonic()
@@ -96,11 +97,7 @@ class Daemon:
         Raises:
             EngineDiedError: The engine cannot go on.
         """
-        engine = type(self._engine).__name__
-        path = str(self._reloader.path)
-        self._emit(
-            make_event("daemon.started", version=__version__, pid=os.getpid(), path=path, engine=engine)
-        )
+        self._tell.started(self._reloader.path, type(self._engine).__name__)
         died: list[EngineDiedError] = []
         try:
             async with anyio.create_task_group() as tasks:
@@ -151,7 +148,7 @@ class Daemon:
         self._forget(identity)
         model = identity.model if identity else None
         if self._last_model is not None:
-            self._emit(make_event("engine.model_changed", model=model, previous=self._last_model))
+            self._tell.model_changed(model, self._last_model)
         self._last_model = model or self._last_model
 
     def _is_overtaken(self, document: Document) -> bool:
@@ -185,23 +182,25 @@ class Daemon:
         for name, error in self._ledger.problems.items():
             if str(before.get(name)) != str(error):
                 status = problem_status(name, error)
-                self._report_failed(name, status.state, str(error), retry_in=None)
+                self._tell.failed(name, status.state, str(error))
         held = self._engine.held()
         for key, slot in self._ledger.slots.items():
             if slot.state in ("warm", "stored_not_served") and key not in held:
-                self._report_lost(slot, warm_before)
+                slot.mark_pending()
+                self._tell.lost(slot, warm_before)
             elif slot.state == "warm":
                 # Entries that came to share a prefix which is warm are warm without any work.
                 size = len(slot.prefix)
                 warmed = Warmed(size, 0, size, held[key].kv_bytes)
-                self._report_warmed(slot, warmed, 0.0, [n for n in slot.names if n not in warm_before])
+                self._tell.warmed(warmed, 0.0, [n for n in slot.names if n not in warm_before])
 
     def _make_plan(self, document: Document) -> Plan:
         for key in [key for key in self._in_flight if key not in self._ledger.slots]:
             self._in_flight.pop(key).cancel()
         return make_plan(
             self._ledger.wanted(document),
-            {*self._engine.held(), *self._in_flight},
+            self._engine.held(),
+            in_flight=self._in_flight,
             waiting=self._ledger.waiting(anyio.current_time()),
             previous=self._ledger.previous(),
         )
@@ -223,8 +222,8 @@ class Daemon:
         await self._engine.drop(keys)
         for key in keys:
             slot = self._ledger.retired.pop(key, None)
-            for name in slot.names if slot else ():
-                self._emit(make_event("entry.dropped", entry=name, tokens=len(slot.prefix) if slot else 0))
+            if slot is not None:
+                self._tell.dropped(slot)
 
     # --- warming ---------------------------------------------------------------------------------
 
@@ -241,8 +240,7 @@ class Daemon:
         # Counts cancelled warmings that have not ended yet, too: the bound holds across reloads.
         self._running += 1
         slot.mark_warming()
-        for name in slot.names:
-            self._emit(make_event("entry.warming", entry=name, tokens=len(slot.prefix)))
+        self._tell.warming(slot)
         self._tasks.start_soon(self._warm, wanted.key, slot, scope)
 
     async def _warm(self, key: str, slot: Slot, scope: anyio.CancelScope) -> None:
@@ -274,10 +272,10 @@ class Daemon:
         milliseconds = (time.perf_counter() - began) * 1000
         slot.mark_held(warmed, cached=cached)
         if slot.state == "warm":
-            self._report_warmed(slot, warmed, milliseconds, list(slot.names))
+            self._tell.warmed(warmed, milliseconds, list(slot.names))
         else:
             for name in slot.names:
-                self._report_failed(name, slot.state, slot.reason or "", retry_in=None)
+                self._tell.failed(name, slot.state, slot.reason or "")
         await self._drop(self._drop_after.pop(key, []))
 
     def _fail(self, slot: Slot, error: Exception) -> None:
@@ -285,7 +283,7 @@ class Daemon:
         reason = f"warming failed with {type(error).__name__}"
         slot.mark_failed(reason, not_before=anyio.current_time() + delay)
         for name in slot.names:
-            self._report_failed(name, "failed", reason, retry_in=round(delay, 3))
+            self._tell.failed(name, "failed", reason, retry_in=round(delay, 3))
         self._signal.set()
 
     # --- reporting -------------------------------------------------------------------------------
@@ -295,51 +293,14 @@ class Daemon:
         is_news = generation != self._generation or not self._is_ready
         is_news = is_news or any(wanted.key not in queued for wanted in plan.warm) or bool(plan.drop)
         self._generation = generation
-        if not is_news:
-            return
-        self._emit(
-            make_event(
-                "plan.made",
-                generation=generation,
-                keep=len(plan.keep),
-                warm=len(plan.warm),
-                drop=len(plan.drop),
-                defer=len(plan.defer),
-                new_tokens=plan.new_tokens,
-            )
-        )
+        if is_news:
+            self._tell.plan(plan, generation)
 
     def _report_ready(self, document: Document) -> None:
         if not self._is_ready:
             self._is_ready = True
             model = self._identity.model if self._identity else None
-            self._emit(make_event("daemon.ready", model=model, entries=len(document.entries), url=self._url))
-
-    def _report_warmed(self, slot: Slot, warmed: Warmed, milliseconds: float, names: list[str]) -> None:
-        for name in names:
-            self._emit(
-                make_event(
-                    "entry.warmed",
-                    entry=name,
-                    tokens=warmed.tokens,
-                    new_tokens=warmed.new_tokens,
-                    reused_tokens=warmed.reused_tokens,
-                    source=warmed.source,
-                    ms=round(milliseconds),
-                    kv_bytes=warmed.kv_bytes,
-                )
-            )
-            # Further entries with the same tokens cost nothing.
-            warmed = Warmed(warmed.tokens, 0, warmed.tokens, warmed.kv_bytes, warmed.source)
-
-    def _report_lost(self, slot: Slot, names: set[str]) -> None:
-        slot.mark_pending()
-        for name in slot.names:
-            if name in names:
-                self._emit(make_event("entry.lost", entry=name, tokens=len(slot.prefix)))
-
-    def _report_failed(self, name: str, state: str, reason: str, *, retry_in: float | None) -> None:
-        self._emit(make_event("entry.failed", entry=name, state=state, reason=reason, retry_in_s=retry_in))
+            self._tell.ready(model, len(document.entries), self._url)
 
 
 def _leaves(group: BaseExceptionGroup[EngineDiedError]) -> list[EngineDiedError]:
