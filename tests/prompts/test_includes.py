@@ -140,9 +140,28 @@ def test_an_impossible_name_is_an_error_like_any_other(tmp_path: Path, name: str
     assert errors_of(tmp_path, including(name))[-1].path == "$[0][0].content_file"
 
 
-def test_a_text_in_the_place_of_a_name_is_not_repeated(tmp_path: Path) -> None:
-    (error,) = errors_of(tmp_path, including("You are a secret agent."))
-    assert FileError(1, 38, "$[0][0].content_file", "the file: no such file") == error
+@pytest.mark.parametrize(
+    "text", ["You are a secret agent.", "Secret", "你是秘密特工。", "sk-" + "a" * 300 + ".b"]
+)
+def test_a_text_in_the_place_of_a_name_is_not_repeated(tmp_path: Path, text: str) -> None:
+    (error,) = errors_of(tmp_path, including(text))
+    reason = "file name too long" if len(text) > 255 else "no such file"
+    assert FileError(1, 38, "$[0][0].content_file", f"the file: {reason}") == error
+
+
+def test_a_name_that_no_log_could_encode_is_neither_shown_nor_watched(tmp_path: Path) -> None:
+    error = refusal(write(tmp_path, including("\ud800.md")))
+    assert error.files == (tmp_path / "prompts.json",)
+    assert [item.message for item in error.errors] == [
+        "expected the path of a file",
+        "half of a surrogate pair (a lone \\ud800-\\udfff), which is no text",
+    ]
+
+
+def test_a_name_that_would_break_the_line_is_not_repeated(tmp_path: Path) -> None:
+    (tmp_path / "a\nb.md").write_bytes(b"\xff")
+    (error,) = errors_of(tmp_path, including("a\nb.md"))
+    assert error.message == "the file: expected UTF-8, found another encoding at byte 0"
 
 
 def test_a_name_with_spaces_is_repeated_when_there_is_such_a_file(tmp_path: Path) -> None:

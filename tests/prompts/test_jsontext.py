@@ -218,3 +218,12 @@ def test_of_equal_keys_the_last_one_is_located_as_it_is_the_one_that_counts() ->
 )
 def test_lines_and_columns_count_from_one_and_in_characters(offset: int, expected: tuple[int, int]) -> None:
     assert expected == Lines("é😀\n\nab").position(offset)
+
+
+@pytest.mark.parametrize("line", ["", "x" * 7, "x" * 100_000])
+def test_lines_and_columns_are_right_at_every_size(line: str) -> None:
+    text = (line + "\n") * (200_000 // (len(line) + 1)) + "end"
+    lines = Lines(text)
+    offsets = [0, 1, 65_535, 65_536, 65_537, 131_072, len(text) - 1, len(text)]
+    expected = [(text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)) for at in offsets]
+    assert [lines.position(at) for at in offsets] == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,10 @@ from warmd.prompts.findings import Finding, to_errors
 from warmd.prompts.jsontext import Path as JsonPath
 from warmd.prompts.jsontext import parse
 from warmd.prompts.validate import is_file_name, tools_findings
+
+_LONGEST_SHOWN = 200
+# Has a folder or a suffix, and nothing that prose needs.
+_PLAIN_NAME = re.compile(r"[\w~.+@-]*[./][\w~./+@-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +73,11 @@ class Includes:
 
     def shown(self, name: str) -> str:
         """A name for messages."""
-        # A prompt that was put where a file's name belongs must not reach a log; it will not name a file.
+        # A prompt that was put where a file's name belongs must not reach a log, and it names no file. What a
+        # log could not encode, or would break its line, is not shown in any case.
         is_read = isinstance(self._read.get(self._locate(name)), bytes)
-        return name if is_read or len(name.split()) == 1 else "the file"
+        is_plain = len(name) <= _LONGEST_SHOWN and _PLAIN_NAME.fullmatch(name) is not None
+        return name if name.isprintable() and (is_read or is_plain) else "the file"
 
     def update(self, digest: Any) -> None:
         """Add what was read to a hash, file by file."""

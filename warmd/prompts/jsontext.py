@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from bisect import bisect_left
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import accumulate
 from json.decoder import scanstring  # type: ignore[attr-defined] # public in practice, missing in typeshed
 from typing import Any
 
@@ -27,6 +27,7 @@ MAX_PROBLEMS = 1000
 Path = tuple[str | int, ...]
 """The keys and indexes that lead to a value."""
 
+_BLOCK = 1 << 16
 _SPACE = re.compile(r"[ \t\n\r]*")
 # White space is matched together with what must stand beside it: that halves the steps of a parse.
 _COLON = re.compile(r"[ \t\n\r]*:[ \t\n\r]*")
@@ -89,12 +90,17 @@ class Lines:
     """Turns offsets into lines and columns, both from 1, columns in characters."""
 
     def __init__(self, text: str) -> None:
-        self._ends = [match.start() for match in re.finditer("\n", text)]
+        self._text = text
+        # One number a block instead of one a line: a file may consist of line breaks.
+        blocks = range(0, len(text), _BLOCK)
+        counts = (text.count("\n", start, start + _BLOCK) for start in blocks)
+        self._before = list(accumulate(counts, initial=0))
 
     def position(self, offset: int) -> tuple[int, int]:
         """The line and column of an offset."""
-        line = bisect_left(self._ends, offset)
-        return line + 1, offset - (self._ends[line - 1] if line else -1)
+        block = offset // _BLOCK
+        line = self._before[block] + self._text.count("\n", block * _BLOCK, offset)
+        return line + 1, offset - self._text.rfind("\n", 0, offset)
 
 
 class _BrokenSyntaxError(Exception):

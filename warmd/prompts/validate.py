@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -12,6 +13,7 @@ from warmd.prompts.jsontext import MAX_PROBLEMS, Path
 from warmd.prompts.vocabulary import DEFAULTS_KEYS, ENTRY_KEYS, FILE_KEYS, is_free, nearest
 
 MAX_NAME = 200
+_NO_FILE_NAME = re.compile("[\0\ud800-\udfff]")
 IMAGE_TYPES = ("image_url", "input_image", "image")
 
 
@@ -153,7 +155,8 @@ def _file_name(value: Any, path: Path) -> Findings:
 
 def is_file_name(value: Any) -> TypeGuard[str]:
     """True for what could name a file."""
-    return isinstance(value, str) and bool(value) and "\0" not in value
+    # Half a surrogate pair is reported as such; no file system takes it, and no watcher may be given it.
+    return isinstance(value, str) and bool(value) and not _NO_FILE_NAME.search(value)
 
 
 def tools_findings(value: Any, path: Path) -> Findings:
