@@ -67,7 +67,7 @@ def config_path(environment: Mapping[str, str] | None = None) -> Path:
         UsageError: It begins with `~` and there is no home folder.
     """
     environment = os.environ if environment is None else environment
-    return _expand(environment.get("WARMD_CONFIG") or "~/.config/warmd/warmd.toml")
+    return expand_home(environment.get("WARMD_CONFIG") or "~/.config/warmd/warmd.toml")
 
 
 def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
@@ -86,7 +86,12 @@ def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
     return _apply_environment(settings, environment)
 
 
-def _expand(text: str) -> Path:
+def expand_home(text: str) -> Path:
+    """A path as a user wrote it, with ``~`` taken for the home folder.
+
+    Raises:
+        UsageError: There is no such home folder.
+    """
     try:
         return Path(text).expanduser()
     except RuntimeError:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warmd.config import load_settings
+from warmd.config import expand_home, load_settings
 from warmd.errors import UsageError
 from warmd.prompts import Document, FileError, InvalidPromptsError, load_document
 
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     """Check and print; 0 when all is well, 1 when not."""
     settings = load_settings()
     template_args = _template_args(args.chat_template_args)
-    path = Path(args.file or settings.prompts.path).expanduser()
+    path = expand_home(args.file or settings.prompts.path)
     report = check_file(path, settings.prompts.max_bytes)
     if args.model and report.document is not None:
         # Imported here: this needs mlx-lm and a tokenizer, which take seconds to import.

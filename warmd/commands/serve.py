@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warmd.config import Settings, load_settings
+from warmd.config import Settings, expand_home, load_settings
 from warmd.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace, more: list[str]) -> int:
     from warmd.logs import Log
 
     settings = load_settings()
-    prompts = Path(args.prompts or settings.prompts.path).expanduser().absolute()
+    prompts = expand_home(args.prompts or settings.prompts.path).absolute()
     if args.model:
         # A shell expands ~ only at the beginning of a word: --model=~/models/x arrives as it is.
         more = ["--model", os.path.expanduser(args.model), *more]  # noqa: PTH111 - a hub name is no path
@@ -84,7 +84,7 @@ def _prepare_demo(args: argparse.Namespace, settings: Settings, more: list[str])
     if args.model:
         raise UsageError("--demo brings its own model: leave out --model")
     model = demo.ensure_demo_model()
-    prompts = Path(args.prompts or "warmd-demo/prompts.json").expanduser().absolute()
+    prompts = expand_home(args.prompts or "warmd-demo/prompts.json").absolute()
     demo.ensure_demo_prompts(prompts)
     host, port = _flag(more, "--host", "127.0.0.1"), int(_flag(more, "--port", "8080"))
     print(demo.welcome(host, port, model, prompts))
