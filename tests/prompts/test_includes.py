@@ -123,6 +123,18 @@ def test_all_that_is_wrong_with_a_tools_file_is_told_with_its_own_positions(tmp_
     ) == errors_of(tmp_path, value)
 
 
+def test_a_wrong_tools_file_is_told_in_full_once_and_in_short_elsewhere(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "t.json").write_text("[1, 2]")
+    entry = {"messages": [SYSTEM], "tools_file": "t.json"}
+    found = [(item.path, item.message) for item in errors_of(tmp_path, [entry, entry])]
+    first, second = (
+        f"t.json:1:{2 + 3 * at}: expected an object, found a number (at $[{at}])" for at in (0, 1)
+    )
+    assert [("$[0].tools_file", first), ("$[0].tools_file", second), ("$[1].tools_file", first)] == found
+
+
 def test_a_tools_file_must_hold_a_list(tmp_path: Path) -> None:
     (tmp_path / "tools.json").write_text("{}")
     errors = errors_of(tmp_path, [{"messages": [SYSTEM], "tools_file": "tools.json"}])

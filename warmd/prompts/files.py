@@ -42,7 +42,11 @@ def read_file(path: Path, max_bytes: int) -> bytes:
 
 def _read(descriptor: int, max_bytes: int) -> bytes:
     with open(descriptor, "rb", closefd=False) as file:
-        return file.read(max_bytes)
+        data: bytes | None = file.read(max_bytes)
+    if data is None:
+        # /proc and some network file systems have regular files that are read like pipes.
+        raise UnreadableError("it cannot be read without waiting")
+    return data
 
 
 def decode(data: bytes) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ class Includes:
         self._read: dict[Path, bytes | UnreadableError] = {}
         self._texts: dict[Path, str] = {}
         self._tools: dict[Path, ToolsFile] = {}
+        self._told: set[Path] = set()
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -71,13 +73,21 @@ class Includes:
             self._tools[path] = _parse_tools(self.text(name))
         return self._tools[path]
 
+    def untold(self, name: str) -> tuple[FileError, ...]:
+        """What is wrong with a tools file: everything the first time, then only the first error."""
+        # Thousands of entries may name one file that is wrong in a thousand places.
+        path, errors = self._locate(name), self.tools(name).errors
+        is_told = path in self._told
+        self._told.add(path)
+        return errors[:1] if is_told else errors
+
     def shown(self, name: str) -> str:
         """A name for messages."""
         # A prompt that was put where a file's name belongs must not reach a log, and it names no file. What a
         # log could not encode, or would break its line, is not shown in any case.
-        is_read = isinstance(self._read.get(self._locate(name)), bytes)
+        is_there = os.path.lexists(self._locate(name))
         is_plain = len(name) <= _LONGEST_SHOWN and _PLAIN_NAME.fullmatch(name) is not None
-        return name if name.isprintable() and (is_read or is_plain) else "the file"
+        return name if name.isprintable() and (is_there or is_plain) else "the file"
 
     def update(self, digest: Any) -> None:
         """Add what was read to a hash, file by file."""
@@ -129,7 +139,7 @@ def _resolve_tools(entry: dict[str, Any], path: JsonPath, includes: Includes) ->
         yield Finding((*path, "tools_file"), f"{includes.shown(name)}: {error}")
         return
     entry["tools"] = found.tools
-    for item in found.errors:
+    for item in includes.untold(name):
         place = f":{item.line}:{item.column}" if item.line is not None else ""
         message = f"{includes.shown(name)}{place}: {item.message} (at {item.path})"
         yield Finding((*path, "tools_file"), message)
