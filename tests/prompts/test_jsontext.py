@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warmd.prompts.jsontext import MAX_DEPTH, MAX_PROBLEMS, Lines, Parsed, Problem, locate, parse
+from warmd.prompts.jsontext import MAX_DEPTH, MAX_PROBLEMS, Parsed, Problem, locate, parse
+from warmd.prompts.lines import Lines
 
 VALUES = st.recursive(
     st.none()

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from pathlib import Path
+from typing import Any, TypeGuard
 
+_NO_FILE_NAME = re.compile("[\0\ud800-\udfff]")
 BOM = b"\xef\xbb\xbf"
 
 
 class UnreadableError(Exception):
     """A file cannot be read; the message says why without naming it."""
+
+
+def is_file_name(value: Any) -> TypeGuard[str]:
+    """True for what could name a file."""
+    # Half a surrogate pair is reported as such; no file system takes it, and no watcher may be given it.
+    return isinstance(value, str) and bool(value) and not _NO_FILE_NAME.search(value)
 
 
 def read_file(path: Path, max_bytes: int) -> bytes:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from warmd.prompts.document import FileError
-from warmd.prompts.jsontext import MAX_PROBLEMS, Lines, Path, Problem, locate
+from warmd.prompts.jsontext import MAX_PROBLEMS, Path, Problem, locate
+from warmd.prompts.lines import Lines
 from warmd.prompts.vocabulary import show_path
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from warmd.prompts.document import FileError
-from warmd.prompts.files import UnreadableError, decode, read_file
+from warmd.prompts.files import UnreadableError, decode, is_file_name, read_file
 from warmd.prompts.findings import Finding, to_errors
 from warmd.prompts.jsontext import Path as JsonPath
 from warmd.prompts.jsontext import parse
-from warmd.prompts.validate import is_file_name, tools_findings
+from warmd.prompts.validate import tools_findings
 
 _LONGEST_SHOWN = 200
 # Has a folder or a suffix, and nothing that prose needs.

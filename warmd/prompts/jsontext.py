@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
-from itertools import accumulate
 from json.decoder import scanstring  # type: ignore[attr-defined] # public in practice, missing in typeshed
 from typing import Any
 
@@ -27,7 +26,6 @@ MAX_PROBLEMS = 1000
 Path = tuple[str | int, ...]
 """The keys and indexes that lead to a value."""
 
-_BLOCK = 1 << 16
 _SPACE = re.compile(r"[ \t\n\r]*")
 # White space is matched together with what must stand beside it: that halves the steps of a parse.
 _COLON = re.compile(r"[ \t\n\r]*:[ \t\n\r]*")
@@ -84,23 +82,6 @@ def locate(text: str, paths: Collection[Path]) -> dict[Path, tuple[int, int]]:
     parser = _Parser(text, frozenset(paths))
     parser.document()
     return parser.positions
-
-
-class Lines:
-    """Turns offsets into lines and columns, both from 1, columns in characters."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        # One number a block instead of one a line: a file may consist of line breaks.
-        blocks = range(0, len(text), _BLOCK)
-        counts = (text.count("\n", start, start + _BLOCK) for start in blocks)
-        self._before = list(accumulate(counts, initial=0))
-
-    def position(self, offset: int) -> tuple[int, int]:
-        """The line and column of an offset."""
-        block = offset // _BLOCK
-        line = self._before[block] + self._text.count("\n", block * _BLOCK, offset)
-        return line + 1, offset - self._text.rfind("\n", 0, offset)
 
 
 class _BrokenSyntaxError(Exception):

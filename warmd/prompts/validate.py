@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any, TypeGuard
+from typing import Any
 
+from warmd.prompts.files import is_file_name
 from warmd.prompts.findings import Finding
 from warmd.prompts.jsontext import MAX_PROBLEMS, Path
 from warmd.prompts.vocabulary import DEFAULTS_KEYS, ENTRY_KEYS, FILE_KEYS, is_free, nearest
 
 MAX_NAME = 200
-_NO_FILE_NAME = re.compile("[\0\ud800-\udfff]")
 IMAGE_TYPES = ("image_url", "input_image", "image")
 
 
@@ -151,12 +150,6 @@ def _kwargs(value: Any, path: Path) -> Findings:
 def _file_name(value: Any, path: Path) -> Findings:
     if not is_file_name(value):
         yield Finding(path, "expected the path of a file")
-
-
-def is_file_name(value: Any) -> TypeGuard[str]:
-    """True for what could name a file."""
-    # Half a surrogate pair is reported as such; no file system takes it, and no watcher may be given it.
-    return isinstance(value, str) and bool(value) and not _NO_FILE_NAME.search(value)
 
 
 def tools_findings(value: Any, path: Path) -> Findings:
