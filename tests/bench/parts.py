@@ -17,6 +17,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from warmd.engines.mlx_lm.render import RequestPath
 
 Samples = dict[str, list[float]]
+BEHIND_PREFIX = "batch generator, tail behind the held prefix"
 _STEP = 256
 
 
@@ -35,7 +36,7 @@ def main() -> None:
         "render and tokenise the tail alone": lambda: path.encode(copy.deepcopy(short), None, {}),
         "compute the tail behind the held prefix": lambda: _compute(model, tail, copy.deepcopy(held)),
         "compute the tail behind nothing": lambda: _compute(model, tail, make_prompt_cache(model)),
-        "batch generator, tail behind the held prefix": lambda: _answer(model, tail, copy.deepcopy(held)),
+        BEHIND_PREFIX: lambda: _answer(model, tail, copy.deepcopy(held)),
         "batch generator, tail behind nothing": lambda: _answer(model, tail, None),
         "copy the held prefix": lambda: _copy(held),
     }
