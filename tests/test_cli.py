@@ -1,7 +1,8 @@
-"""The command line as a process: fast, and never a traceback."""
+"""The command line as a whole: which command, which exit code, and an output that ends early."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,85 +10,160 @@ from pathlib import Path
 
 import pytest
 
-from tests.prompts.files import SYSTEM, write
+from tests.commands.terminal import make_environment, outcome, warmd
 from warmd import __version__
 
-HEAVY = {
+HEAVY = (
+    "anyio",
+    "asyncio",
     "mlx",
     "mlx_lm",
-    "transformers",
     "numpy",
     "pydantic",
     "rich",
-    "anyio",
-    "asyncio",
     "structlog",
+    "transformers",
     "watchfiles",
-}
+)
+MINIMAL = '[[{"role": "system", "content": "Answer briefly."}]]'
 
 
-def warmd(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "warmd", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "WARMD_CONFIG": "", **environment},
-    )
-
-
-@pytest.mark.parametrize("command", [["check"], ["schema"], ["check", "--json"]])
-def test_commands_that_need_no_model_import_nothing_heavy(tmp_path: Path, command: list[str]) -> None:
-    arguments = [*command, str(write(tmp_path, [[SYSTEM]]))] if command[0] == "check" else command
-    program = (
-        "import sys; from warmd.cli import main; code = main(sys.argv[1:]); "
-        "print(*sorted(sys.modules), file=sys.stderr); sys.exit(code)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True
-    )
-    assert set() == {name.partition(".")[0] for name in done.stderr.split()} & HEAVY
-
-
-def test_the_version_is_printed() -> None:
-    done = warmd("--version")
-    assert (0, f"warmd {__version__}\n", "") == (done.returncode, done.stdout, done.stderr)
-
-
-@pytest.mark.parametrize("arguments", [[], ["no-such-command"], ["check", "--no-such-flag"]])
-def test_wrong_usage_ends_with_2(arguments: list[str]) -> None:
-    done = warmd(*arguments)
+def test_without_a_command_the_exit_code_is_that_of_usage(tmp_path: Path) -> None:
+    done = warmd(cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "usage: warmd" in done.stderr
+    assert done.stderr.endswith("warmd: error: the following arguments are required: COMMAND\n")
 
 
-def test_the_help_names_every_command() -> None:
-    done = warmd("--help")
-    assert done.returncode == 0
+def test_an_unknown_command_is_a_usage_error_that_names_the_known_ones(tmp_path: Path) -> None:
+    done = warmd("warm", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "invalid choice: 'warm'" in done.stderr
+    assert all(command in done.stderr for command in ("serve", "check", "schema"))
+
+
+def test_the_version_is_the_packages_own(tmp_path: Path) -> None:
+    assert (0, f"warmd {__version__}\n", "") == outcome(warmd("--version", cwd=tmp_path))
+
+
+def test_the_help_lists_every_command(tmp_path: Path) -> None:
+    done = warmd("--help", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
     assert all(f"\n    {command} " in done.stdout for command in ("serve", "check", "schema"))
 
 
-def test_one_of_our_errors_is_one_line() -> None:
-    done = warmd("check", WARMD_WARM_CONCURRENCY="many")
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert done.stderr.startswith("warmd: WARMD_WARM_CONCURRENCY: ")
+@pytest.mark.parametrize("flag", ["--bogus", "--js", "--mod=x", "--jsonn"])
+def test_a_flag_that_check_does_not_know_is_a_usage_error(flag: str, tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text(MINIMAL)
+    done = warmd("check", "p.json", flag, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(f"error: unrecognized arguments: {flag}\n")
 
 
-def test_a_reader_that_stops_reading_gets_no_traceback() -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "warmd", "schema"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+def test_a_second_file_is_a_usage_error(tmp_path: Path) -> None:
+    done = warmd("check", "a.json", "b.json", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith("error: unrecognized arguments: b.json\n")
+
+
+def test_serve_without_a_model_is_a_usage_error(tmp_path: Path) -> None:
+    expected = "warmd: serve needs --model M (a model folder or Hugging Face name), or --demo\n"
+    assert (2, "", expected) == outcome(warmd("serve", cwd=tmp_path))
+
+
+def test_a_broken_setting_is_a_usage_error_of_one_line(tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text(MINIMAL)
+    (tmp_path / "warmd.toml").write_text("[prompts]\nmax_bytes = 'many'\n")
+    done = warmd("check", "p.json", cwd=tmp_path, WARMD_CONFIG=str(tmp_path / "warmd.toml"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("warmd: ")
+
+
+def test_check_imports_nothing_that_takes_long(tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text(MINIMAL)
+    script = (
+        "import json, sys\n"
+        # Packages may put hooks into site, which are none of warmd's imports.
+        "before = set(sys.modules)\n"
+        "from warmd.cli import main\n"
+        "code = main(['check', 'p.json', '--json'])\n"
+        "print(json.dumps([code, sorted(set(sys.modules) - before)]), file=sys.stderr)\n"
     )
-    assert process.stdout is not None
-    process.stdout.close()
-    assert process.stderr is not None
-    with process.stderr:
-        assert process.stderr.read() == b""
-    process.wait()
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env=make_environment(tmp_path),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    code, modules = json.loads(done.stderr)
+    assert code == 0
+    assert [module for module in modules if module.split(".")[0] in HEAVY] == []
 
 
-def test_a_terminal_without_the_characters_of_a_name_still_gets_the_table(tmp_path: Path) -> None:
-    path = write(tmp_path, [{"name": "é", "messages": [SYSTEM]}])
-    done = warmd("check", str(path), PYTHONIOENCODING="ascii")
+def _pipe_into_nobody(tmp_path: Path, *args: str) -> tuple[int, bytes]:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "warmd", *args],
+        cwd=tmp_path,
+        env=make_environment(tmp_path),
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writing)
+    return done.returncode, done.stderr
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+    assert _pipe_into_nobody(tmp_path, "schema") == (0, b"")
+
+
+def test_a_reader_that_goes_away_leaves_no_traceback_of_check(tmp_path: Path) -> None:
+    entries = [[{"role": "system", "content": "x"}]] * 2000
+    (tmp_path / "p.json").write_text(json.dumps(entries))
+    assert _pipe_into_nobody(tmp_path, "check", "p.json") == (0, b"")
+
+
+def test_a_closed_output_does_not_change_the_verdict(tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text(MINIMAL)
+    command = f'"{sys.executable}" -m warmd check p.json >&-'
+    done = subprocess.run(
+        ["sh", "-c", command],
+        cwd=tmp_path,
+        env=make_environment(tmp_path),
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_a_full_disk_under_the_output_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text(MINIMAL)
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "warmd", "check", "p.json"],
+            cwd=tmp_path,
+            env=make_environment(tmp_path),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, b"warmd: cannot write the output: No space left on device\n")
+
+
+def test_a_name_that_the_terminal_cannot_show_is_escaped(tmp_path: Path) -> None:
+    entry = {"name": "prüfer", "messages": [{"role": "system", "content": "x"}]}
+    (tmp_path / "p.json").write_text(json.dumps([entry]))
+    done = warmd("check", "p.json", cwd=tmp_path, PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "\\xe9" in done.stdout
+    assert "pr\\xfcfer" in done.stdout
+
+
+def test_schema_prints_the_schema(tmp_path: Path) -> None:
+    done = warmd("schema", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["title"] == "warmd prompts"
