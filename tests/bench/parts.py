@@ -25,15 +25,14 @@ def main() -> None:
     """Measure and print."""
     task = json.load(sys.stdin)
     model, tokenizer = mlx_lm.load(task["model"])[:2]
-    path = RequestPath(tokenizer, {})
     messages = task["messages"]
-    tokens = path.encode(copy.deepcopy(messages), None, {})
+    tokens = _encode(tokenizer, messages)
     short = [{"role": "user", "content": messages[-1]["content"]}]
     held = _prefill(model, tokens[: task["prefix"]])
     tail = tokens[task["prefix"] :]
     parts: dict[str, Callable[[], Any]] = {
-        "render and tokenise the whole prompt": lambda: path.encode(copy.deepcopy(messages), None, {}),
-        "render and tokenise the tail alone": lambda: path.encode(copy.deepcopy(short), None, {}),
+        "render and tokenise the whole prompt": lambda: _encode(tokenizer, messages),
+        "render and tokenise the tail alone": lambda: _encode(tokenizer, short),
         "compute the tail behind the held prefix": lambda: _compute(model, tail, copy.deepcopy(held)),
         "compute the tail behind nothing": lambda: _compute(model, tail, make_prompt_cache(model)),
         BEHIND_PREFIX: lambda: _answer(model, tail, copy.deepcopy(held)),
@@ -41,6 +40,11 @@ def main() -> None:
         "copy the held prefix": lambda: _copy(held),
     }
     print(json.dumps(_interleave(parts, task["rounds"])))
+
+
+def _encode(tokenizer: Any, messages: list[dict[str, Any]]) -> list[int]:
+    # A new path each time: it remembers renders, and the server does not.
+    return RequestPath(tokenizer, {}).encode(copy.deepcopy(messages), None, {})
 
 
 def _interleave(parts: dict[str, Callable[[], Any]], rounds: int) -> Samples:
