@@ -7,11 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+import urllib.request
 from pathlib import Path
 
 import pytest
 
-from tests.serving.process import serving, write
+from tests.serving.process import PATIENCE, free_port, serving, write
 
 LONG = "You are a careful reviewer of code. " * 400
 
@@ -108,6 +110,30 @@ def test_it_serves_while_the_prompts_file_is_missing(models: dict[str, Path], tm
         server.chat([{"role": "user", "content": "hello"}], max_tokens=1)
         write(prompts, [system("You are a careful reviewer of code. " * 5)])
         server.wait_for("entry.warmed")
+
+
+def test_a_closed_standard_error_is_no_reason_to_stop(models: dict[str, Path], tmp_path: Path) -> None:
+    write(tmp_path / "prompts.json", [])
+    port = free_port()
+    command = f"exec {sys.executable} -m warmd serve --model {models['llama']} --port {port} "
+    with subprocess.Popen(["sh", "-c", f"{command} --prompts {tmp_path}/prompts.json 2>&-"]) as process:
+        try:
+            assert answers(port)
+        finally:
+            process.terminate()
+        assert process.wait(20) == 0
+
+
+def answers(port: int) -> bool:
+    """Wait until something says that it is healthy."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as response:
+                return bool(response.status == 200)
+        except OSError:
+            time.sleep(0.1)
+    return False
 
 
 def test_flags_of_the_host_server_are_checked_by_it(models: dict[str, Path], tmp_path: Path) -> None:

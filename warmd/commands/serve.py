@@ -51,6 +51,9 @@ def run(args: argparse.Namespace, more: list[str]) -> int:
     # Imported here: structlog takes longer to import than `warmd check` takes in all.
     from warmd.logs import Log
 
+    if sys.stderr is None:
+        # Started with standard error closed: mlx-lm and others write there without asking.
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - for as long as we live
     settings = load_settings()
     prompts = expand_home(args.prompts or settings.prompts.path).absolute()
     if args.model:
