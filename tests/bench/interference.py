@@ -49,11 +49,16 @@ def run(setting: Setting) -> Result:
             samples.chunk.append(_chunk_milliseconds(undisturbed))
             save(path, [make_entry("long", texts.make(PREFIX_TOKENS, next(numbers)))])
             server.wait_for("entry.warming")
-            time.sleep(LATEST * number / setting.rounds * undisturbed["ms"] / 1000)
+            time.sleep(_moment(number) * undisturbed["ms"] / 1000)
             if len(server.seen("entry.warmed")) == 2 * (number + 1):
                 samples.busy.append(_ask(server, texts, next(numbers)))
             server.wait_for("entry.warmed")
     return Result("interference", HOW, tuple(_rows(samples)))
+
+
+def _moment(number: int) -> float:
+    """Which share of a warming to let pass: evenly spread, and not at the same point of each chunk."""
+    return LATEST * (0.5 + number * (5**0.5 - 1) / 2) % LATEST
 
 
 def _ask(server: Server, texts: Texts, number: int) -> float:
