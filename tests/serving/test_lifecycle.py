@@ -36,6 +36,17 @@ def test_a_signal_stops_an_idle_server_with_zero(
         assert server.process.stdout.read() == ""
 
 
+@pytest.mark.parametrize("delay", [0.5, 1.0, 1.5, 2.0, 2.5, 3.0])
+def test_a_signal_stops_a_server_that_is_starting(
+    models: dict[str, Path], tmp_path: Path, delay: float
+) -> None:
+    write(tmp_path / "prompts.json", [system("x")])
+    with serving(models["llama"], tmp_path / "prompts.json") as server:
+        # Whatever it is doing by then, from importing to warming.
+        time.sleep(delay)
+        assert server.stop() in (0, -signal.SIGTERM)
+
+
 def test_a_signal_stops_a_server_in_the_middle_of_warming(models: dict[str, Path], tmp_path: Path) -> None:
     write(tmp_path / "prompts.json", [system(f"{number} {LONG}") for number in range(20)])
     with serving(models["llama"], tmp_path / "prompts.json") as server:
@@ -119,9 +130,10 @@ def test_a_closed_standard_error_is_no_reason_to_stop(models: dict[str, Path], t
     with subprocess.Popen(["sh", "-c", f"{command} --prompts {tmp_path}/prompts.json 2>&-"]) as process:
         try:
             assert answers(port)
-        finally:
             process.terminate()
-        assert process.wait(20) == 0
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
 
 
 def answers(port: int) -> bool:

@@ -217,8 +217,11 @@ def _url(http_server: HttpServer) -> str:
 
 
 def _exit_early(number: int, frame: FrameType | None) -> NoReturn:
-    """A stop before the event loop runs: there is nothing to lose yet."""
-    sys.exit(0)
+    """A stop before the event loop listens to signals: there is nothing to lose yet.
+
+    Not `sys.exit`: the engine's thread may have begun, and Python would wait for it.
+    """
+    os._exit(0)
 
 
 def _force(number: int, frame: FrameType | None) -> NoReturn:
