@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,28 @@ def test_the_next_request_starts_warm_and_gets_the_cold_answer(
         assert cached(server.chat(ask(RULES, "12 or 123?"), **more)) >= tokens
         expected = cold_answer(models[architecture], ask(RULES))
         assert [text(answer) for answer in answers] == [expected, expected]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_requests_of_different_lengths_in_one_batch_get_their_cold_answers(
+    models: dict[str, Path], tmp_path: Path, architecture: str
+) -> None:
+    other = "Other. " + RULES * 2
+    write(tmp_path / "prompts.json", [entry("rules", RULES), entry("other", other)])
+    requests = [
+        ask(RULES, "hi"),
+        ask(other, "hello there " * 20),
+        ask(RULES, "\n\n  12 or 123? " * 9),
+        ask("Nothing of this is warm. " * 9),
+        ask(other, "x"),
+    ]
+    with serving(models[architecture], tmp_path / "prompts.json") as server:
+        server.wait_for("entry.warmed", entry="other")
+        with ThreadPoolExecutor(len(requests)) as threads:
+            answers = list(threads.map(lambda request: server.chat(request, max_tokens=24), requests))
+        assert [cached(answer) > 0 for answer in answers] == [True, True, True, False, True]
+        expected = [cold_answer(models[architecture], request, max_tokens=24) for request in requests]
+        assert [text(answer) for answer in answers] == expected
 
 
 @pytest.mark.parametrize(
