@@ -11,7 +11,7 @@ import mlx_lm
 import pytest
 
 from tests.serving.process import Json, Server, cached, serving, text, write
-from tests.toys import ARCHITECTURES, make_model
+from tests.toys import ARCHITECTURES, make_model, make_raw_tokenizer
 
 RULES = "You are a careful reviewer of code. " * 12
 
@@ -182,6 +182,21 @@ def test_a_request_for_a_model_that_does_not_exist_leaves_the_loaded_one_warm(
         assert server.post("/v1/chat/completions", body)[0] == 404
         assert cached(server.chat(ask(RULES))) == tokens
         assert server.seen("engine.model_changed") == []
+
+
+def test_an_edit_is_acted_on_while_a_long_answer_is_generated(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    prompts = tmp_path / "prompts.json"
+    write(prompts, [entry("gone", RULES)])
+    never_end = {str(make_raw_tokenizer().token_to_id("</s>")): -100}
+    with serving(models["llama"], prompts) as server:
+        server.wait_for("entry.warmed")
+        with ThreadPoolExecutor(1) as thread:
+            long = thread.submit(server.chat, ask("Go on."), max_tokens=1500, logit_bias=never_end)
+            write(prompts, [])
+            server.wait_for("entry.dropped")
+            assert not long.done()
 
 
 def test_tools_and_template_kwargs_are_part_of_the_prefix(models: dict[str, Path], tmp_path: Path) -> None:

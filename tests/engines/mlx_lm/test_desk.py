@@ -32,6 +32,14 @@ def test_jobs_are_done_one_after_the_other_and_quick_ones_in_between() -> None:
     assert (first.result(), second.result(), quick.result()) == ("first", "second", "quick")
 
 
+def test_only_quick_jobs_are_done_where_only_those_are_asked_for() -> None:
+    desk = Desk()
+    desk.submit(Job(lambda: "long"))
+    quick = desk.submit(Job(lambda: "quick"), is_quick=True)
+    assert [desk.step_quick(), desk.step_quick()] == [True, False]
+    assert quick.result() == "quick"
+
+
 def test_a_cancelled_job_gets_no_further_step() -> None:
     desk, log = Desk(), list[str]()
     cancelled = desk.submit(Job(counting(9, log, "cancelled")))

@@ -53,7 +53,13 @@ class Desk:
 
         An exception of a job goes to whoever waits for it, never into the engine's thread.
         """
-        queue = self._quick or self._long
+        return self._step_first(self._quick) or self._step_first(self._long)
+
+    def step_quick(self) -> bool:
+        """Do the first quick job, if there is one, and nothing that takes long."""
+        return self._step_first(self._quick)
+
+    def _step_first(self, queue: deque[Job[Any]]) -> bool:
         while queue:
             job = queue[0]
             if job.done.cancelled():

@@ -119,8 +119,11 @@ class WarmingResponseGenerator(server.ResponseGenerator):  # type: ignore[misc] 
         self._room.thread_started()
         self._warm_cache.model_key = self.model_provider.model_key
         request = super()._next_request(None)
-        if request is not None or timeout is None:
-            # Without a timeout a batch is being served: it comes first.
+        if timeout is None:
+            # A batch is being served: it comes first, but for what takes no time.
+            self._room.desk.step_quick()
+            return request
+        if request is not None:
             return request
         if self._room.desk.step():
             return super()._next_request(None)

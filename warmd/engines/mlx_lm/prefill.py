@@ -35,7 +35,7 @@ class Prefill:
         self._prefix = prefix
         self._store = store
         self._provider = provider
-        self._chunk_tokens = min(chunk_tokens, provider.cli_args.prefill_step_size)
+        self._chunk_tokens = chunk_tokens
         self._on_progress = on_progress
         self._cache: list[Any] = []
         self._done = self._reused = 0
@@ -44,9 +44,12 @@ class Prefill:
         """Compute the next chunk; the result once the last one is done."""
         if not self._cache:
             self._begin()
-        chunk = self._prefix.tokens[self._done : self._done + self._chunk_tokens]
-        self._compute(mx.array(chunk)[None])
+        # Chunks end where the server's own steps end, as that is where it quantises.
+        server_step = self._provider.cli_args.prefill_step_size
+        size = min(self._chunk_tokens, server_step - self._done % server_step)
+        chunk = self._prefix.tokens[self._done : self._done + size]
         self._done += len(chunk)
+        self._compute(mx.array(chunk)[None], quantise=self._done % server_step == 0)
         self._on_progress(self._done)
         return self._finish() if self._done == len(self._prefix) else None
 
@@ -60,8 +63,12 @@ class Prefill:
         if self._provider.draft_model is not None:
             self._cache += make_prompt_cache(self._provider.draft_model)
 
-    def _compute(self, tokens: mx.array) -> None:
-        """Run the model, and the draft model on its own layers, as the server's own prefill does."""
+    def _compute(self, tokens: mx.array, *, quantise: bool) -> None:
+        """Run the model, and the draft model on its own layers, as the server's own prefill does.
+
+        State is quantised where a cold prefill has quantised it when it comes to the token after the prefix.
+        What follows the server's last whole step stays as it is: the request quantises it, with its own tail.
+        """
         args, model, draft_model = self._provider.cli_args, self._provider.model, self._provider.draft_model
         layers = len(model.layers) if draft_model is not None else len(self._cache)
         parts = [(model, self._cache[:layers])]
@@ -69,7 +76,8 @@ class Prefill:
             parts.append((draft_model, self._cache[layers:]))
         for part, cache in parts:
             part(tokens, cache=cache)
-            maybe_quantize_kv_cache(cache, args.quantized_kv_start, args.kv_group_size, args.kv_bits)
+            if quantise:
+                maybe_quantize_kv_cache(cache, args.quantized_kv_start, args.kv_group_size, args.kv_bits)
         self._cache = [layer for _, cache in parts for layer in cache]
         mx.eval([layer.state for layer in self._cache])
 
