@@ -20,7 +20,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from warmd import __version__
 from warmd.backoff import retry_delay
 from warmd.config import Settings
-from warmd.engines.base import Engine, EngineDiedError, Identity, Warmed
+from warmd.engines.base import Engine, EngineDiedError, Held, Identity, Warmed
 from warmd.errors import RenderError
 from warmd.events import Emit
 from warmd.ledger import Ledger, Rendered, Slot, problem_status
@@ -60,7 +60,7 @@ class Daemon:
         self._randomness = randomness
         self._tell = Teller(emit)
         self._signal = Signal()
-        self._reloader = Reloader(path, self._settings, emit=emit, on_document=self._signal.set)
+        self._reloader = Reloader(path, self._settings, emit=emit, on_change=self._signal.set)
         self._started = time.monotonic()
         self._tasks: TaskGroup
         self._is_ready = False
@@ -77,6 +77,7 @@ class Daemon:
         self._queue: list[Wanted] = []
         self._in_flight: dict[str, anyio.CancelScope] = {}
         self._drop_after: dict[str, list[str]] = {}
+        self._dropping: set[str] = set()
 
     def statistics(self) -> Statistics:
         """What the daemon knows now."""
@@ -86,7 +87,7 @@ class Daemon:
             uptime_s=time.monotonic() - self._started,
             model=self._identity.model if self._identity else None,
             document=self._reloader.status,
-            entries=self._ledger.statuses(self._engine.held()),
+            entries=self._ledger.statuses(self._held()),
         )
 
     # --- running ---------------------------------------------------------------------------------
@@ -129,7 +130,11 @@ class Daemon:
         document, identity = self._reloader.document, self._engine.identity
         if identity != self._identity:
             self._switch(identity)
-        if document is None or identity is None:
+        if identity is None:
+            return
+        if document is None:
+            if self._reloader.status.seen:
+                self._report_ready(entries=0)
             return
         generation = self._reloader.status.accepted
         if not await self._render_all(document):
@@ -138,8 +143,8 @@ class Daemon:
         self._update_ledger(document)
         plan = self._make_plan(document)
         self._report_plan(plan, generation)
-        await self._apply(plan)
-        self._report_ready(document)
+        self._apply(plan)
+        self._report_ready(len(document.entries))
         self._fill()
 
     def _switch(self, identity: Identity | None) -> None:
@@ -183,7 +188,7 @@ class Daemon:
             if str(before.get(name)) != str(error):
                 status = problem_status(name, error)
                 self._tell.failed(name, status.state, str(error))
-        held = self._engine.held()
+        held = self._held()
         for key, slot in self._ledger.slots.items():
             if slot.state in ("warm", "stored_not_served") and key not in held:
                 slot.mark_pending()
@@ -199,31 +204,40 @@ class Daemon:
             self._in_flight.pop(key).cancel()
         return make_plan(
             self._ledger.wanted(document),
-            self._engine.held(),
+            self._held(),
             in_flight=self._in_flight,
             waiting=self._ledger.waiting(anyio.current_time()),
             previous=self._ledger.previous(),
         )
 
-    async def _apply(self, plan: Plan) -> None:
+    def _apply(self, plan: Plan) -> None:
         self._queue = list(plan.warm)
         self._drop_after = {}
         for drop in plan.drop:
             if drop.after is not None:
                 self._drop_after.setdefault(drop.after, []).append(drop.key)
-        await self._drop([drop.key for drop in plan.drop if drop.after is None])
+        self._drop([drop.key for drop in plan.drop if drop.after is None])
         kept_for_now = {drop.key for drop in plan.drop}
         for key in [key for key in self._ledger.retired if key not in kept_for_now]:
             del self._ledger.retired[key]
 
-    async def _drop(self, keys: list[str]) -> None:
-        if not keys:
-            return
+    def _drop(self, keys: list[str]) -> None:
+        """Begin to free prefixes; the engine may be too busy to do it now, which holds up nothing else."""
+        slots = [self._ledger.retired.pop(key, None) for key in keys]
+        if keys:
+            self._dropping.update(keys)
+            self._tasks.start_soon(self._free, keys, [slot for slot in slots if slot is not None])
+
+    async def _free(self, keys: list[str], slots: list[Slot]) -> None:
         await self._engine.drop(keys)
-        for key in keys:
-            slot = self._ledger.retired.pop(key, None)
-            if slot is not None:
-                self._tell.dropped(slot)
+        self._dropping.difference_update(keys)
+        for slot in slots:
+            self._tell.dropped(slot)
+        self._fill()
+
+    def _held(self) -> dict[str, Held]:
+        """What the engine holds and is not about to free."""
+        return {key: held for key, held in self._engine.held().items() if key not in self._dropping}
 
     # --- warming ---------------------------------------------------------------------------------
 
@@ -231,7 +245,7 @@ class Daemon:
         """Start as many warmings as the bound allows; note when nothing is left to do."""
         while self._queue and self._running < self._settings.warm.concurrency:
             self._start(self._queue.pop(0))
-        if not self._queue and not self._in_flight:
+        if not (self._queue or self._in_flight or self._dropping):
             self._reloader.mark_applied(self._generation)
 
     def _start(self, wanted: Wanted) -> None:
@@ -260,7 +274,11 @@ class Daemon:
                 del self._in_flight[key]
             elif slot.state == "warming" and key not in self._in_flight:
                 slot.mark_pending()
-            self._fill()
+        # Not reached when the daemon itself is told to stop.
+        if scope.cancel_called:
+            # It may have been held in the same moment.
+            self._signal.set()
+        self._fill()
 
     async def _warm_and_verify(self, key: str, slot: Slot) -> None:
         def on_progress(done: int) -> None:
@@ -268,7 +286,12 @@ class Daemon:
 
         began = time.perf_counter()
         warmed = await self._engine.warm(slot.prefix, on_progress)
-        cached = await self._engine.look_up(slot.entry, slot.prefix)
+        try:
+            cached = await self._engine.look_up(slot.entry, slot.prefix)
+        except Exception:
+            # Not proved is not warm: the next try begins from nothing.
+            await self._engine.drop([key])
+            raise
         milliseconds = (time.perf_counter() - began) * 1000
         slot.mark_held(warmed, cached=cached)
         if slot.state == "warm":
@@ -276,7 +299,7 @@ class Daemon:
         else:
             for name in slot.names:
                 self._tell.failed(name, slot.state, slot.reason or "")
-        await self._drop(self._drop_after.pop(key, []))
+        self._drop(self._drop_after.pop(key, []))
 
     def _fail(self, slot: Slot, error: Exception) -> None:
         delay = retry_delay(slot.failures + 1, self._randomness())
@@ -296,11 +319,11 @@ class Daemon:
         if is_news:
             self._tell.plan(plan, generation)
 
-    def _report_ready(self, document: Document) -> None:
+    def _report_ready(self, entries: int) -> None:
         if not self._is_ready:
             self._is_ready = True
             model = self._identity.model if self._identity else None
-            self._tell.ready(model, len(document.entries), self._url)
+            self._tell.ready(model, entries, self._url)
 
 
 def _leaves(group: BaseExceptionGroup[EngineDiedError]) -> list[EngineDiedError]:

@@ -31,18 +31,16 @@ class Reloader:
         path: The warm-prompts file.
         settings: Timings and the size cap.
         emit: Receives `prompts.accepted`, `prompts.rejected` and `watch.…`.
-        on_document: Called after each newly accepted document.
+        on_change: Called after each new revision, accepted or not.
     """
 
-    def __init__(
-        self, path: Path, settings: Settings, *, emit: Emit, on_document: Callable[[], None]
-    ) -> None:
+    def __init__(self, path: Path, settings: Settings, *, emit: Emit, on_change: Callable[[], None]) -> None:
         self.path = Path(path).expanduser().absolute()
         self.document: Document | None = None
         self.status = DocumentStatus(self.path)
         self._settings = settings
         self._emit = emit
-        self._on_document = on_document
+        self._on_change = on_change
         self._last: tuple[object, ...] | None = None
         self._files: tuple[Path, ...] = (self.path,)
         self._watcher = Watcher(settings.watch, on_rearmed=self._rearmed, on_degraded=self._degraded)
@@ -93,6 +91,10 @@ class Reloader:
             return load_document(self.path, max_bytes=self._settings.prompts.max_bytes)
         except InvalidPromptsError as error:
             return error
+        except Exception as error:  # noqa: BLE001 - nothing in a file may end the daemon
+            # Not one of the ways to fail that we know; the message could quote the file.
+            reason = FileError(None, None, "$", f"cannot be read ({type(error).__name__})")
+            return InvalidPromptsError(self.path, [reason], None, (self.path,))
 
     def _take(self, outcome: Outcome) -> None:
         identity = (outcome.digest,) if isinstance(outcome, Document) else (outcome.sha256, *outcome.errors)
@@ -104,6 +106,7 @@ class Reloader:
             self._accept(outcome)
         else:
             self._reject(outcome)
+        self._on_change()
 
     def _accept(self, document: Document) -> None:
         changes = diff(self.document, document)
@@ -122,7 +125,6 @@ class Reloader:
                 unchanged=changes.unchanged,
             )
         )
-        self._on_document()
 
     def _reject(self, error: InvalidPromptsError) -> None:
         self.status = replace(self.status, errors=error.errors)

@@ -155,7 +155,7 @@ def test_a_model_that_is_not_there_is_one_line_and_no_traceback(tmp_path: Path) 
     done = warmd("check", "p.json", "--model", missing, cwd=tmp_path)
     code, out, err = outcome(done)
     assert (code, out) == (3, "")
-    assert err.startswith(f"warmd: cannot load the tokenizer of {missing!r}: ")
+    assert err == f"warmd: cannot load the model {missing!r}: no such folder\n"
     assert err.count("\n") == 1
 
 

@@ -107,9 +107,9 @@ def test_a_dead_engine_thread_ends_the_process_with_one(models: dict[str, Path],
     write(tmp_path / "prompts.json", [])
     with serving(models["llama"], tmp_path / "prompts.json") as server:
         server.wait_for("daemon.ready")
-        # mlx-lm's server encodes stop words on the engine's thread, outside of any handler.
-        status, _ = server.post("/v1/chat/completions", {"messages": system("x"), "stop": [5]})
-        assert status == 404
+        # mlx-lm's server samples on the engine's thread, outside of any handler.
+        body = {"messages": system("x"), "temperature": 1, "top_k": 10**6}
+        server.post("/v1/chat/completions", body)
         server.wait_for("engine.died")
         assert server.wait() == 1
 
@@ -118,6 +118,7 @@ def test_it_serves_while_the_prompts_file_is_missing(models: dict[str, Path], tm
     prompts = tmp_path / "later" / "prompts.json"
     with serving(models["llama"], prompts) as server:
         server.wait_for("prompts.rejected")
+        assert server.wait_for("daemon.ready")["entries"] == 0
         server.chat([{"role": "user", "content": "hello"}], max_tokens=1)
         write(prompts, [system("You are a careful reviewer of code. " * 5)])
         server.wait_for("entry.warmed")

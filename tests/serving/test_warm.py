@@ -199,6 +199,29 @@ def test_an_edit_is_acted_on_while_a_long_answer_is_generated(
             assert not long.done()
 
 
+def test_a_request_that_nothing_can_be_made_of_hurts_nobody_else(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    prompts, hollow = tmp_path / "prompts.json", tmp_path / "hollow"
+    write(prompts, [system(RULES)])
+    hollow.mkdir()
+    (hollow / "config.json").write_text((models["llama"] / "config.json").read_text())
+    chat, plain = "/v1/chat/completions", "/v1/completions"
+    with serving(models["llama"], prompts) as server:
+        tokens = server.wait_for("entry.warmed")["tokens"]
+        for path, body in (
+            (chat, {"messages": ask("x"), "stop": 5}),
+            (chat, {"messages": ask("x"), "stop": [5]}),
+            (chat, {"messages": ask("x"), "model": str(hollow)}),
+            (chat, {"messages": ask("x"), "draft_model": str(hollow)}),
+            (plain, {"prompt": ""}),
+            (plain, {"prompt": ["a", "b"]}),
+        ):
+            assert (body, server.post(path, body)[0]) == (body, 404)
+        assert cached(server.chat(ask(RULES))) == tokens
+        assert server.seen("engine.model_changed") == []
+
+
 def test_tools_and_template_kwargs_are_part_of_the_prefix(models: dict[str, Path], tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.json"
     tools = [{"type": "function", "function": {"name": "get_weather", "parameters": {"b": 1, "a": {"c": 2}}}}]

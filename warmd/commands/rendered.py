@@ -41,9 +41,12 @@ def render_document(
     from warmd.engines.mlx_lm.seams import check_seams
 
     check_seams()
+    from warmd.engines.mlx_lm.folder import check_model_folder
     from warmd.engines.mlx_lm.tokenizer import load_request_path
 
-    renderer = load_request_path(os.path.expanduser(model), chat_template_args)  # noqa: PTH111 - may be a hub name
+    model = os.path.expanduser(model)  # noqa: PTH111 - it may be a hub name
+    check_model_folder(model, needs_weights=False)
+    renderer = load_request_path(model, chat_template_args)
     return describe([_render(entry, renderer) for entry in document.entries])
 
 

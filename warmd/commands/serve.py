@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,9 @@ from warmd.errors import UsageError
 
 if TYPE_CHECKING:
     from warmd.logs import Log
+
+Greet = Callable[[str, int], None]
+DEMO_CHUNK_TOKENS = 32
 
 DESCRIPTION = """\
 Serve a model through mlx-lm's own OpenAI-compatible server and keep the prompts file's entries warm.
@@ -60,14 +65,15 @@ def run(args: argparse.Namespace, more: list[str]) -> int:
         # A shell expands ~ only at the beginning of a word: --model=~/models/x arrives as it is.
         more = ["--model", os.path.expanduser(args.model), *more]  # noqa: PTH111 - a hub name is no path
     log = Log(sys.stderr, pretty=sys.stderr.isatty(), level=_level(args.log_level))
+    greet: Greet = _greet_nobody
     if args.demo:
-        prompts, more = _prepare_demo(args, settings, more)
+        prompts, settings, more, greet = _prepare_demo(args, settings, more)
     elif not args.model:
         raise UsageError("serve needs --model M (a model folder or Hugging Face name), or --demo")
-    return _serve(prompts, ["--log-level", args.log_level, *more], settings, log)
+    return _serve(prompts, ["--log-level", args.log_level, *more], settings, log, greet)
 
 
-def _serve(prompts: Path, server_args: list[str], settings: Settings, log: Log) -> int:
+def _serve(prompts: Path, server_args: list[str], settings: Settings, log: Log, greet: Greet) -> int:
     # Imported here: mlx and mlx-lm take seconds, and an mlx-lm that is too old fails the check first.
     if not sys.stderr.isatty():
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
@@ -78,10 +84,12 @@ def _serve(prompts: Path, server_args: list[str], settings: Settings, log: Log) 
     from warmd.engines.mlx_lm.host import Host, serve
 
     foreign.capture(log, log.level)
-    return serve(Host(prompts, server_args, settings, log))
+    return serve(Host(prompts, server_args, settings, log, greet))
 
 
-def _prepare_demo(args: argparse.Namespace, settings: Settings, more: list[str]) -> tuple[Path, list[str]]:
+def _prepare_demo(
+    args: argparse.Namespace, settings: Settings, more: list[str]
+) -> tuple[Path, Settings, list[str], Greet]:
     from warmd import demo
 
     if args.model:
@@ -89,17 +97,18 @@ def _prepare_demo(args: argparse.Namespace, settings: Settings, more: list[str])
     model = demo.ensure_demo_model()
     prompts = expand_home(args.prompts or "warmd-demo/prompts.json").absolute()
     demo.ensure_demo_prompts(prompts)
-    host, port = _flag(more, "--host", "127.0.0.1"), int(_flag(more, "--port", "8080"))
-    print(demo.welcome(host, port, model, prompts))
-    sys.stdout.flush()
-    return prompts, ["--model", str(model), *more]
+
+    def greet(host: str, port: int) -> None:
+        print(demo.welcome(host, port, model, prompts), flush=True)
+
+    # Without a GPU a chunk of the usual size takes many seconds, and whoever tries the demo waits for it.
+    chunk = min(settings.warm.chunk_tokens, DEMO_CHUNK_TOKENS)
+    settings = replace(settings, warm=replace(settings.warm, chunk_tokens=chunk))
+    return prompts, settings, ["--model", str(model), *more], greet
 
 
-def _flag(more: list[str], name: str, default: str) -> str:
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument(name, default=default)
-    value: str = getattr(parser.parse_known_args(more)[0], name.lstrip("-"))
-    return value
+def _greet_nobody(host: str, port: int) -> None:
+    """Only the demo has something to say to people."""
 
 
 def _level(name: str) -> Any:

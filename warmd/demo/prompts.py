@@ -18,11 +18,11 @@ _MAX_TOKENS = 60
 _WELCOME = """\
 warmd demo: {model} answers on {url}
 
-Edit {prompts} and save it: only what changed is prefilled again.
+Edit {prompts} and save it: only new and edited entries are prefilled.
 Ask its first entry something; the request is made from the file as it is then:
 
   {python} -m warmd.demo {file} {question} |
-    curl -s {url}/v1/chat/completions -H 'Content-Type: application/json' -d @-
+    curl -sS {url}/v1/chat/completions -H 'Content-Type: application/json' -d @-
 
 `cached_tokens` in the answer counts the tokens that did not have to be prefilled."""
 

@@ -40,7 +40,6 @@ class MlxLmEngine:
         self._portal = portal
         self._chunk_tokens = chunk_tokens
         self._changed = Signal()
-        self._dropping: set[str] = set()
         room.notify = lambda: self._call_soon(self._changed.set)
 
     @property
@@ -50,11 +49,8 @@ class MlxLmEngine:
         return loaded.identity if loaded else None
 
     def held(self) -> Mapping[str, Held]:
-        """A snapshot of the warm store, without what is about to be freed."""
-        held = self._room.store.held
-        if not self._dropping:
-            return held
-        return {key: value for key, value in held.items() if key not in self._dropping}
+        """A snapshot of the warm store."""
+        return self._room.store.held
 
     async def changed(self) -> None:
         """Wait until a model was loaded or unloaded, or the engine's thread ended."""
@@ -84,13 +80,8 @@ class MlxLmEngine:
         return await self._run(Job(lambda: self._matched(tokens)), is_quick=True)
 
     async def drop(self, keys: Collection[str]) -> None:
-        """Have prefixes freed on the engine's thread, without waiting for it: it may be busy for long."""
-        dropping = set(keys)
-        self._dropping |= dropping
-        future = self._room.desk.submit(Job(lambda: self._dropped(dropping)), is_quick=True)
-        future.add_done_callback(
-            lambda _: self._call_soon(lambda: self._dropping.difference_update(dropping))
-        )
+        """Free prefixes on the engine's thread."""
+        await self._run(Job(lambda: self._dropped(keys)), is_quick=True)
 
     def _matched(self, tokens: list[int]) -> int:
         state = self._room.store.match(tokens)

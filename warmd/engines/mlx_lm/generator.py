@@ -13,6 +13,7 @@ from mlx_lm import server, utils
 
 from warmd.engines.base import EngineDiedError, Identity
 from warmd.engines.mlx_lm.desk import Desk
+from warmd.engines.mlx_lm.folder import check_model_folder
 from warmd.engines.mlx_lm.render import RequestPath
 from warmd.engines.mlx_lm.store import WarmPromptCache, WarmStore
 
@@ -92,9 +93,11 @@ class WatchedModelProvider(server.ModelProvider):  # type: ignore[misc] # mlx-lm
         super().__init__(cli_args)
 
     def _load(self, model_path: Any, adapter_path: Any = None, draft_model_path: Any = None) -> None:
-        # A name that leads nowhere fails here, while the old model is still loaded and warm.
-        if not self.is_distributed:
-            utils._download(model_path)
+        # What leads nowhere fails here, while the old model is still loaded and warm.
+        for path in (model_path, draft_model_path):
+            if path is not None and not self.is_distributed:
+                check_model_folder(str(path))
+                utils._download(path)
         self._room.model_gone()
         super()._load(model_path, adapter_path, draft_model_path)
         self._room.model_loaded(self)
@@ -128,6 +131,17 @@ class WarmingResponseGenerator(server.ResponseGenerator):  # type: ignore[misc] 
         if self._room.desk.step():
             return super()._next_request(None)
         return super()._next_request(timeout)
+
+    def _tokenize(self, tokenizer: Any, request: Any, args: Any) -> Any:
+        # Each of these would raise outside of any handler later, and end the engine's thread.
+        if request.request_type == "text" and not isinstance(request.prompt, str):
+            raise ValueError("prompt must be a string")
+        if not (isinstance(args.stop_words, list) and all(isinstance(word, str) for word in args.stop_words)):
+            raise ValueError("stop must be a string or a list of strings")
+        found = super()._tokenize(tokenizer, request, args)
+        if not found[0]:
+            raise ValueError("the prompt is empty")
+        return found
 
     def _run_generate(self) -> None:
         death: EngineDiedError | None = None

@@ -9,11 +9,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -29,25 +28,19 @@ from warmd.config import Settings
 from warmd.daemon import Daemon
 from warmd.engines.base import EngineDiedError
 from warmd.engines.mlx_lm.engine import MlxLmEngine
+from warmd.engines.mlx_lm.folder import ModelError, check_model_folder
 from warmd.engines.mlx_lm.generator import EngineRoom, WarmingResponseGenerator, WatchedModelProvider
 from warmd.engines.mlx_lm.http import HttpServer, attach_generator, listen
 from warmd.engines.mlx_lm.store import WarmPromptCache
 from warmd.errors import CannotStartError
-from warmd.events import make_event
+from warmd.events import FOREIGN, make_event
 from warmd.logs import Log
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 DRAIN_SECONDS = 1.5
-"""How long requests that are being answered may go on after a stop was asked for."""
-JOIN_SECONDS = 2.0
+"""How long answers may go on after a stop; mlx-lm tells a client within 1 s that its engine has died."""
+JOIN_SECONDS = 1.5
 """How long the engine's thread may take to end; a step of a long prefill cannot be interrupted."""
-
-
-class ModelError(CannotStartError):
-    """The model cannot be loaded."""
-
-    def __init__(self, model: str, reason: str) -> None:
-        super().__init__(f"cannot load the model {model!r}: {reason[:400]}")
 
 
 class DistributedError(CannotStartError):
@@ -66,6 +59,7 @@ class Host:
         server_args: Flags for mlx-lm's server.
         settings: Timings and bounds.
         log: Where events go.
+        greet: Called with host and port once the address is ours and nothing stands in the way.
         exit_code: What the process should end with.
     """
 
@@ -73,6 +67,7 @@ class Host:
     server_args: list[str]
     settings: Settings
     log: Log
+    greet: Callable[[str, int], None] = lambda host, port: None
     exit_code: int = 0
     stop_reason: str = ""
     _room: EngineRoom = field(default_factory=EngineRoom)
@@ -112,6 +107,7 @@ class Host:
         check_model_folder(model_provider.cli_args.model)
         http_server = listen(host, port)
         try:
+            self.greet(host, port)
             anyio.run(self._main, http_server, model_provider)
         finally:
             http_server.server_close()
@@ -132,13 +128,20 @@ class Host:
             raise failure
 
     async def _run_daemon(self, daemon: Daemon, provider: Any) -> CannotStartError | None:
-        died = False
+        died, broken = False, None
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._stop_on_signal, tasks.cancel_scope)
                 await daemon.run()
         except* EngineDiedError:
             died = True
+        except* Exception as group:  # noqa: BLE001 - whatever it is, the process must not live on half
+            broken = group
+        if broken is not None:
+            # A fault of ours. Without the daemon this would go on as a plain server that nobody notices.
+            self.exit_code, self.stop_reason = 1, "the daemon ended with an unexpected error"
+            self.log.write(FOREIGN, "error", logger="warmd", **foreign.describe_exception(broken))
+            return None
         if not died:
             return None
         death = str(self._room.death)
@@ -188,26 +191,6 @@ def serve(host: Host) -> int:
         host.log(make_event("daemon.stopped", level="error", exit_code=error.exit_code, reason=str(error)))
         return error.exit_code
     return host.exit_code
-
-
-def check_model_folder(model: str | None) -> None:
-    """Say what is wrong with a local model folder before anything slow begins.
-
-    Raises:
-        ModelError: The path is no folder with a model in it.
-    """
-    if model is None:
-        return
-    folder = Path(model)
-    if folder.is_dir():
-        if not (folder / "config.json").is_file():
-            raise ModelError(model, "the folder has no config.json")
-        if not any(folder.glob("*.safetensors")):
-            raise ModelError(model, "the folder has no *.safetensors")
-    elif folder.exists():
-        raise ModelError(model, "expected a folder, found a file")
-    elif not re.fullmatch(r"[\w-][\w.-]*(/[\w.-]+)?", model):
-        raise ModelError(model, "no such folder")
 
 
 def _url(http_server: HttpServer) -> str:

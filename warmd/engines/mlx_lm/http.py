@@ -84,6 +84,8 @@ def listen(host: str, port: int) -> HttpServer:
     Raises:
         PortInUseError: The address cannot be bound.
     """
+    if not 0 <= port <= 65535:
+        raise PortInUseError(host, port, OSError("a port is a number from 0 to 65535"))
     try:
         infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = infos[0]

@@ -1,0 +1,48 @@
+"""What the host makes of a daemon that ends by itself."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from types import SimpleNamespace
+
+from warmd.config import Settings
+from warmd.daemon import Daemon
+from warmd.engines.base import EngineDiedError
+from warmd.engines.mlx_lm.folder import ModelError
+from warmd.engines.mlx_lm.host import Host
+from warmd.logs import Log
+from warmd.testing import FakeEngine
+
+
+class FaultyEngine(FakeEngine):
+    """An engine with a fault that nobody thought of."""
+
+    async def changed(self) -> None:
+        raise LookupError("secret")
+
+
+PROVIDER = SimpleNamespace(cli_args=SimpleNamespace(model="the-model"))
+
+
+def make_host(path: Path) -> tuple[Host, io.StringIO]:
+    stream = io.StringIO()
+    return Host(path, [], Settings(), Log(stream)), stream
+
+
+async def test_an_unexpected_fault_of_the_daemon_ends_the_process_with_one(tmp_path: Path) -> None:
+    host, stream = make_host(tmp_path / "p.json")
+    failure = await host._run_daemon(Daemon(FaultyEngine(), tmp_path / "p.json"), PROVIDER)
+    assert (failure, host.exit_code) == (None, 1)
+    assert "LookupError" in stream.getvalue()
+    assert "secret" not in stream.getvalue()
+
+
+async def test_an_engine_that_never_started_means_that_the_model_cannot_be_loaded(tmp_path: Path) -> None:
+    host, _ = make_host(tmp_path / "p.json")
+    engine = FakeEngine()
+    engine.die("no such thing")
+    host._room.death = EngineDiedError("no such thing")
+    failure = await host._run_daemon(Daemon(engine, tmp_path / "p.json"), PROVIDER)
+    assert isinstance(failure, ModelError)
+    assert str(failure) == "cannot load the model 'the-model': no such thing"
