@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import socket
@@ -109,7 +110,9 @@ def test_a_dead_engine_thread_ends_the_process_with_one(models: dict[str, Path],
         server.wait_for("daemon.ready")
         # mlx-lm's server samples on the engine's thread, outside of any handler.
         body = {"messages": system("x"), "temperature": 1, "top_k": 10**6}
-        server.post("/v1/chat/completions", body)
+        with contextlib.suppress(OSError):
+            # Nobody is left to answer.
+            server.post("/v1/chat/completions", body)
         server.wait_for("engine.died")
         assert server.wait() == 1
 
