@@ -242,6 +242,21 @@ def test_a_broken_pipe_does_not_change_the_exit_status() -> None:
     assert status == 1
 
 
+def test_a_reader_that_does_not_read_stops_nobody_and_hears_of_its_losses() -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading, encoding="utf-8") as reader, os.fdopen(writing, "w", encoding="utf-8") as stream:
+        log = Log(stream)
+        while not log.sink.dropped:
+            log.write("test.written", "info", text="x" * 9000)
+        received = [json.loads(reader.readline())]
+        log.write("test.written", "info", text="y")
+        log.write("test.written", "info", text="z")
+        while received[-1]["event"] != "log.dropped":
+            line = reader.readline()
+            received += [json.loads(line)] if line.endswith("}\n") else []
+    assert received[-1]["lines"] == log.sink.dropped
+
+
 def test_lines_of_many_threads_do_not_mix() -> None:
     raw = MeanFile()
     log = Log(stream_on(raw))

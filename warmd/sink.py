@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import io
+import select
 import threading
 from collections.abc import Callable
 from functools import partial
 from typing import TextIO
+
+PATIENCE = 0.1
+"""Seconds to wait for a reader that is slow; one that has stopped must not stop us."""
 
 
 class TornError(OSError):
@@ -25,6 +29,7 @@ class Sink:
         self._lock = threading.Lock()
         self._unreported = 0
         self._is_torn = False
+        self._patience = PATIENCE
         self.dropped = 0
 
     def msg(self, line: str) -> None:
@@ -32,9 +37,11 @@ class Sink:
         with self._lock:
             try:
                 # After half a line, begin a new one.
-                self._write(("\n" if self._is_torn else "") + line + "\n")
-                self._is_torn = False
+                self._write(("\n" if self._is_torn else "") + line + "\n", self._patience)
+                self._is_torn, self._patience = False, PATIENCE
             except (OSError, ValueError) as error:
+                # Once nobody reads, no further line waits for that to change.
+                self._patience = 0.0
                 # ValueError: the stream is closed.
                 self._is_torn = self._is_torn or isinstance(error, TornError)
                 self.dropped += 1
@@ -55,7 +62,7 @@ class Sink:
             return count
 
 
-def _writer(stream: TextIO) -> Callable[[str], None]:
+def _writer(stream: TextIO) -> Callable[[str, float], None]:
     """How to write to a stream at once, and so that a failure leaves nothing behind in a buffer.
 
     What stays in the buffer of a full disk or a broken pipe would be tried again at the exit, and then the
@@ -66,23 +73,35 @@ def _writer(stream: TextIO) -> Callable[[str], None]:
     if isinstance(raw, io.RawIOBase):
         return partial(_write_raw, raw, encoding)
 
-    def write_text(text: str) -> None:
+    def write_text(text: str, patience: float) -> None:
         stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
         stream.flush()
 
     return write_text
 
 
-def _write_raw(raw: io.RawIOBase, encoding: str, text: str) -> None:
+def _write_raw(raw: io.RawIOBase, encoding: str, text: str, patience: float) -> None:
     data, done = text.encode(encoding, "backslashreplace"), 0
     try:
         while done < len(data):
-            done += _write_some(raw, data[done:])
+            # What poll calls writable takes this much without blocking.
+            done += _write_some(raw, data[done : done + select.PIPE_BUF], patience)
     except OSError as error:
         raise (TornError(*error.args) if done else error) from None
 
 
-def _write_some(raw: io.RawIOBase, data: bytes) -> int:
+def _is_writable(raw: io.RawIOBase, patience: float) -> bool:
+    """False when a write would wait: a pipe whose reader does not read, a terminal that is held."""
+    try:
+        return bool(select.select([], [raw], [], patience)[1])
+    except (OSError, ValueError):
+        # It has no descriptor of its own: only trying will tell.
+        return True
+
+
+def _write_some(raw: io.RawIOBase, data: bytes, patience: float) -> int:
+    if not _is_writable(raw, patience):
+        raise BlockingIOError("nobody reads")
     written = raw.write(data)
     if written is None:
         raise BlockingIOError("the stream takes nothing now")
