@@ -69,7 +69,9 @@ def _writer(stream: TextIO) -> Callable[[str, float], None]:
     interpreter would end with status 120 whatever ours was.
     """
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    raw = getattr(getattr(stream, "buffer", None), "raw", None)
+    buffer = getattr(stream, "buffer", None)
+    # With PYTHONUNBUFFERED there is no buffer, and the raw file stands in its place.
+    raw = buffer if isinstance(buffer, io.RawIOBase) else getattr(buffer, "raw", None)
     if isinstance(raw, io.RawIOBase):
         return partial(_write_raw, raw, encoding)
 

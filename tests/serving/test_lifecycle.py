@@ -140,6 +140,23 @@ def test_a_closed_standard_error_is_no_reason_to_stop(models: dict[str, Path], t
             process.kill()
 
 
+def test_logs_that_nobody_reads_hold_up_neither_answers_nor_the_end(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    write(tmp_path / "prompts.json", [])
+    port = free_port()
+    files = ["--model", str(models["llama"]), "--prompts", str(tmp_path / "prompts.json")]
+    command = [sys.executable, "-m", "warmd", "serve", *files, "--port", str(port)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        try:
+            # More lines than a pipe holds.
+            assert all(answers(port) for _ in range(700))
+            process.terminate()
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
+
+
 def answers(port: int) -> bool:
     """Wait until something says that it is healthy."""
     deadline = time.monotonic() + PATIENCE
