@@ -13,7 +13,7 @@ from warmd.config import Settings
 from warmd.events import Emit, make_event
 from warmd.prompts import Document, FileError, InvalidPromptsError, diff, load_document
 from warmd.status import DocumentStatus
-from warmd.watch import Degraded, Rearmed, Signature, Watcher, signature
+from warmd.watch import Degraded, Rearmed, Watcher, signature
 
 VANISHED_GRACE = 0.75
 """Seconds that a missing file is given beyond settling: editors delete and rename in two steps."""
@@ -146,6 +146,3 @@ class Reloader:
 
 def _error_fields(error: FileError) -> dict[str, object]:
     return {"line": error.line, "column": error.column, "path": error.path, "message": error.message}
-
-
-__all__ = ["Reloader", "Signature"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
@@ -11,7 +12,7 @@ from anyio.from_thread import BlockingPortal
 
 from warmd.engines.base import Held, Identity, Prefix, Warmed
 from warmd.engines.mlx_lm.desk import Job
-from warmd.engines.mlx_lm.generator import EngineRoom, LoadedModel
+from warmd.engines.mlx_lm.generator import EngineRoom, LoadedModel, ModelGoneError
 from warmd.engines.mlx_lm.prefill import Prefill
 from warmd.errors import RenderError
 from warmd.prefix import find_prefix, request_messages
@@ -81,7 +82,9 @@ class MlxLmEngine:
 
     async def drop(self, keys: Collection[str]) -> None:
         """Free prefixes on the engine's thread."""
-        await self._run(Job(lambda: self._dropped(keys)), is_quick=True)
+        # A model that is gone has taken its prefixes along.
+        with contextlib.suppress(ModelGoneError):
+            await self._run(Job(lambda: self._dropped(keys)), is_quick=True)
 
     def _matched(self, tokens: list[int]) -> int:
         state = self._room.store.match(tokens)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -161,12 +160,6 @@ class WarmingResponseGenerator(server.ResponseGenerator):  # type: ignore[misc] 
         self._stop = True
         self._generation_thread.join(timeout)
         return not self._generation_thread.is_alive()
-
-    @property
-    def thread(self) -> threading.Thread:
-        """The engine's thread."""
-        thread: threading.Thread = self._generation_thread
-        return thread
 
 
 def _describe(error: BaseException, *, is_started: bool) -> str:

@@ -72,11 +72,8 @@ class Host:
     stop_reason: str = ""
     _room: EngineRoom = field(default_factory=EngineRoom)
 
-    def run(self) -> int:
-        """Serve until stopped.
-
-        Returns:
-            The exit code.
+    def run(self) -> None:
+        """Serve until stopped; `exit_code` then says what the process should end with.
 
         Raises:
             CannotStartError: Something that trying again would not change.
@@ -84,7 +81,6 @@ class Host:
         """
         with self._seams():
             server.main()
-        return self.exit_code
 
     @contextlib.contextmanager
     def _seams(self) -> Iterator[None]:

@@ -1,0 +1,22 @@
+"""The embedded engine as the daemon sees it, without a thread behind it."""
+
+from __future__ import annotations
+
+import anyio
+import anyio.to_thread
+from anyio.from_thread import BlockingPortal
+
+from warmd.engines.mlx_lm.engine import MlxLmEngine
+from warmd.engines.mlx_lm.generator import EngineRoom
+
+
+async def test_a_model_that_goes_away_has_freed_what_was_about_to_be_dropped() -> None:
+    room = EngineRoom()
+    with anyio.fail_after(10):
+        async with BlockingPortal() as portal, anyio.create_task_group() as tasks:
+            engine = MlxLmEngine(room, None, portal, 256)
+            tasks.start_soon(engine.drop, ["key"])
+            await anyio.wait_all_tasks_blocked()
+            # On another thread, as the engine does.
+            await anyio.to_thread.run_sync(room.model_gone)
+    assert dict(engine.held()) == {}
