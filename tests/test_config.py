@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from warmd.config import PromptsSettings, Settings, WarmSettings, WatchSettings, config_path, load_settings
+from warmd.config import (
+    MemorySettings,
+    PromptsSettings,
+    Settings,
+    WarmSettings,
+    WatchSettings,
+    config_path,
+    load_settings,
+)
 from warmd.errors import UsageError
 
 SAMPLE = Path(__file__).parent.parent / "config" / "warmd.toml"
@@ -88,6 +96,16 @@ def test_the_environment_beats_the_file_and_the_file_the_defaults(file: Path) ->
     assert expected == load(file, text, **environment)
 
 
+def test_sizes_are_kept_as_they_are_written(file: Path) -> None:
+    text = '[memory]\nlimit = "12 GB"\nlook = 1\n[warm]\ncheckpoint_max_bytes = "0"\ncheckpoint_tokens = 16\n'
+    environment = {"WARMD_MEMORY_LIMIT": "1_500MiB", "WARMD_MEMORY_RESERVE": "0"}
+    expected = Settings(
+        warm=WarmSettings(checkpoint_tokens=16, checkpoint_max_bytes="0"),
+        memory=MemorySettings(limit="1_500MiB", reserve="0", look=1.0),
+    )
+    assert expected == load(file, text, **environment)
+
+
 def test_a_whole_number_is_taken_for_a_number_of_seconds(file: Path) -> None:
     settle = load(file, "[watch]\nsettle = 2\n").watch.settle
     assert (2.0, float) == (settle, type(settle))
@@ -137,6 +155,32 @@ def test_words_for_true(file: Path, word: str) -> None:
         ("[watch]\nsettle = -0.5\n", "FILE: [watch] settle: expected at least 0, found -0.5"),
         ("[watch]\nsettle = 1" + "0" * 400, "FILE: [watch] settle: expected a finite number"),
         ("[prompts]\npath = ''\n", "FILE: [prompts] path: expected a path, found ''"),
+        (
+            "[memory]\nlimit = 'lots'\n",
+            "FILE: [memory] limit: expected auto or a size such as 12GB or 800MiB, found 'lots'",
+        ),
+        (
+            "[memory]\nlimit = '0'\n",
+            "FILE: [memory] limit: expected auto or a size of at least 1 byte, found '0'",
+        ),
+        (
+            "[memory]\nreserve = 'auto'\n",
+            "FILE: [memory] reserve: expected a size such as 12GB or 800MiB, found 'auto'",
+        ),
+        ("[memory]\nlimit = 12\n", "FILE: [memory] limit: expected text, found a whole number"),
+        ("[memory]\nlook = 0.01\n", "FILE: [memory] look: expected at least 0.05, found 0.01"),
+        (
+            "[memory]\nlimits = '1GB'\n",
+            "FILE: [memory] limits: unknown key; the nearest known one is [memory] limit",
+        ),
+        (
+            "[warm]\ncheckpoint_max_bytes = '-1GB'\n",
+            "FILE: [warm] checkpoint_max_bytes: expected a size such as 12GB or 800MiB, found '-1GB'",
+        ),
+        (
+            "[warm]\ncheckpoint_tokens = 15\n",
+            "FILE: [warm] checkpoint_tokens: expected at least 16, found 15",
+        ),
         ("[prompts]\npath = 3\n", "FILE: [prompts] path: expected text, found a whole number"),
         (
             "[warm\n",
@@ -158,6 +202,22 @@ def test_what_is_wrong_in_the_file_is_named(file: Path, text: str, expected: str
         ("WARMD_WATCH_POLL", "maybe", "WARMD_WATCH_POLL: expected true or false, found 'maybe'"),
         ("WARMD_WATCH_REHASH", "nan", "WARMD_WATCH_REHASH: expected a finite number, found nan"),
         ("WARMD_WATCH_REHASH", "1e999", "WARMD_WATCH_REHASH: expected a finite number, found inf"),
+        (
+            "WARMD_MEMORY_LIMIT",
+            "nan GB",
+            "WARMD_MEMORY_LIMIT: expected auto or a size such as 12GB or 800MiB, found 'nan GB'",
+        ),
+        (
+            "WARMD_MEMORY_LIMIT",
+            "",
+            "WARMD_MEMORY_LIMIT: expected auto or a size such as 12GB or 800MiB, found ''",
+        ),
+        (
+            "WARMD_MEMORY_RESERVE",
+            "1\n2",
+            "WARMD_MEMORY_RESERVE: expected a size such as 12GB or 800MiB, found '1\\n2'",
+        ),
+        ("WARMD_MEMORY_LOOK", "inf", "WARMD_MEMORY_LOOK: expected a finite number, found inf"),
         ("WARMD_PROMPTS_PATH", " ", "WARMD_PROMPTS_PATH: expected a path, found ' '"),
         (
             "WARMD_WARM_CHUNKTOKENS",

@@ -11,25 +11,37 @@ import difflib
 import math
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from warmd.errors import UsageError
+from warmd.memory.size import parse_limit, parse_size
 
 MEBIBYTE = 1 << 20
 
 
-def _setting(default: Any, help: str, minimum: float | None = None) -> Any:  # noqa: A002 - dataclass idiom
-    return field(default=default, metadata={"help": help, "minimum": minimum})
+def _setting(
+    default: Any,
+    help: str,  # noqa: A002 - dataclass idiom
+    minimum: float | None = None,
+    check: Callable[[Any], object] | None = None,
+) -> Any:
+    """A key. `check` raises ValueError, saying what was expected, for a value that is not allowed."""
+    return field(default=default, metadata={"help": help, "minimum": minimum, "check": check})
+
+
+def _check_path(text: str) -> None:
+    if not text.strip() or "\0" in text:
+        raise ValueError(f"expected a path, found {text!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class PromptsSettings:
     """`[prompts]`"""
 
-    path: str = _setting("~/.config/warmd/prompts.json", "the warm-prompts file")
+    path: str = _setting("~/.config/warmd/prompts.json", "the warm-prompts file", check=_check_path)
     max_bytes: int = _setting(64 * MEBIBYTE, "larger prompts files and included files are rejected", 1)
 
 
@@ -49,6 +61,19 @@ class WarmSettings:
 
     concurrency: int = _setting(1, "entries warmed at the same time", 1)
     chunk_tokens: int = _setting(256, "tokens of one warming step: a live request may wait for one", 1)
+    checkpoint_tokens: int = _setting(
+        1024, "tokens between two checkpoints of models whose state cannot be cut", 16
+    )
+    checkpoint_max_bytes: str = _setting("1GiB", "all checkpoints together", check=parse_size)
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySettings:
+    """`[memory]`: sizes such as 12GB or 800MiB, and seconds"""
+
+    limit: str = _setting("auto", "bytes that the process may take while warming", check=parse_limit)
+    reserve: str = _setting("512MiB", "kept free for live requests", check=parse_size)
+    look: float = _setting(5.0, "seconds between two looks at the memory while idle", 0.05)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +83,7 @@ class Settings:
     prompts: PromptsSettings = PromptsSettings()
     watch: WatchSettings = WatchSettings()
     warm: WarmSettings = WarmSettings()
+    memory: MemorySettings = MemorySettings()
 
 
 def config_path(environment: Mapping[str, str] | None = None) -> Path:
@@ -195,7 +221,7 @@ def _set(section: Any, key: str, value: Any, where: str) -> Any:
     if type(value) is not expected:
         found = _TYPE_NAMES.get(type(value), f"a {type(value).__name__}")
         raise UsageError(f"{where}: expected {_TYPE_NAMES[expected]}, found {found}")
-    _check_range(value, next(item.metadata["minimum"] for item in fields(section) if item.name == key), where)
+    _check(value, next(item.metadata for item in fields(section) if item.name == key), where)
     return replace(section, **{key: value})
 
 
@@ -206,10 +232,14 @@ def _to_float(value: int, where: str) -> float:
         raise UsageError(f"{where}: expected a finite number") from None
 
 
-def _check_range(value: Any, minimum: float | None, where: str) -> None:
-    if isinstance(value, str) and (not value.strip() or "\0" in value):
-        raise UsageError(f"{where}: expected a path, found {value!r}")
+def _check(value: Any, metadata: Mapping[str, Any], where: str) -> None:
+    minimum, check = metadata["minimum"], metadata["check"]
     if isinstance(value, float) and not math.isfinite(value):
         raise UsageError(f"{where}: expected a finite number, found {value}")
     if minimum is not None and value < minimum:
         raise UsageError(f"{where}: expected at least {minimum:g}, found {value}")
+    if check is not None:
+        try:
+            check(value)
+        except ValueError as error:
+            raise UsageError(f"{where}: {error}") from None
