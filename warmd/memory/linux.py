@@ -69,7 +69,7 @@ class Linux:
         return 1
 
     def _groups(self) -> Iterator[_Group]:
-        """The cgroups with a limit around this process. Where none can be read, the machine is what counts."""
+        """The cgroups with a limit around this process; where none can be read, the machine counts."""
         try:
             lines = _read(self._root / "proc/self/cgroup").splitlines()
         except OSError:

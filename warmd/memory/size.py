@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 
 _DECIMAL = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _BINARY = {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
@@ -53,8 +52,9 @@ def _parse(text: str, expected: str) -> int:
     match = _SIZE.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
         raise _complaint(text, f"{expected} such as 12GB or 800MiB")
-    # Exact, unlike a float: 1.1GB is 1,100,000,000 bytes.
-    return int(Fraction(match["number"].replace("_", "")) * _FACTORS[match["unit"].upper()])
+    # In whole numbers, for floats are not exact: 1.1GB is 1,100,000,000 bytes.
+    whole, _, part = match["number"].replace("_", "").partition(".")
+    return int(whole + part) * _FACTORS[match["unit"].upper()] // 10 ** len(part)
 
 
 def _complaint(text: str, expected: str) -> ValueError:
