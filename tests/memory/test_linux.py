@@ -15,7 +15,7 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 UNLIMITED = 9223372036854771712  # as version 1 of cgroups writes it
 MACHINE = {
     "proc/meminfo": "MemTotal:       16777216 kB\nMemFree:          524288 kB\nMemAvailable:   10485760 kB\n",
-    "proc/self/status": "VmRSS:\t 1600000 kB\nRssAnon:\t 1048000 kB\nRssFile:\t  551424 kB\nRssShmem:\t  576 kB\n",
+    "proc/self/status": "VmRSS:\t1600000 kB\nRssAnon:\t1048000 kB\nRssFile:\t551424 kB\nRssShmem:\t 576 kB\n",
 }
 OWN = 1_048_576 * KIB
 

@@ -120,9 +120,9 @@ def test_people_are_shown_three_digits(size: int, text: str) -> None:
     assert format_size(size) == text
 
 
-@given(st.integers(0, 10**30))
+@given(st.integers(0, 10**24))
 def test_a_number_of_bytes_reads_as_itself(size: int) -> None:
-    assert parse_size(str(size)) == parse_size(f"{size} B") == parse_size(f"{size:_}B"[:40]) == size
+    assert parse_size(str(size)) == parse_size(f"{size} B") == parse_size(f"{size:_}B") == size
 
 
 @given(st.integers(0, 10**6), st.integers(0, 999), st.sampled_from(sorted(FACTORS)), st.data())

@@ -54,7 +54,8 @@ def _parse(text: str, expected: str) -> int:
         raise _complaint(text, f"{expected} such as 12GB or 800MiB")
     # In whole numbers, for floats are not exact: 1.1GB is 1,100,000,000 bytes.
     whole, _, part = match["number"].replace("_", "").partition(".")
-    return int(whole + part) * _FACTORS[match["unit"].upper()] // 10 ** len(part)
+    scale: int = 10 ** len(part)
+    return int(whole + part) * _FACTORS[match["unit"].upper()] // scale
 
 
 def _complaint(text: str, expected: str) -> ValueError:
