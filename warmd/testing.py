@@ -13,8 +13,8 @@ import anyio.lowlevel
 
 from warmd.engines.base import EngineDiedError, Held, Identity, Prefix, Warmed
 from warmd.errors import NotWarmableError
-from warmd.prefix.tokens import common_length
 from warmd.prompts.document import Entry
+from warmd.radix import common_length
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from typing import Any
 
 import anyio
 
-from warmd.prefix.tokens import common_length
+from warmd.radix import common_length
 
 Messages = list[dict[str, Any]]
 

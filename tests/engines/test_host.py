@@ -15,7 +15,7 @@ from warmd.engines.base import Engine, Held, Identity, Warmed
 from warmd.engines.host import HostEngine, UnfinishedStreamError
 from warmd.engines.host_text import HostText
 from warmd.errors import NotWarmableError, RenderError
-from warmd.prefix.tokens import common_length
+from warmd.radix import common_length
 from warmd.prompts.document import Entry
 
 pytestmark = pytest.mark.anyio

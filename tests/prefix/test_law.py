@@ -17,7 +17,7 @@ from tests.prefix.templates import TEMPLATES
 from tests.toys import KINDS, MARKERS, make_tokenizer
 from warmd.errors import RenderError
 from warmd.prefix import find_prefix, request_messages
-from warmd.prefix.tokens import common_length
+from warmd.radix import common_length
 from warmd.prompts.document import Entry
 
 ENTRIES = {

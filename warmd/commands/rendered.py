@@ -11,8 +11,8 @@ from typing import Any
 from warmd.engines.base import Prefix
 from warmd.errors import RenderError
 from warmd.prefix import Renderer, find_prefix
-from warmd.prefix.tokens import common_length
 from warmd.prompts import Document, Entry
+from warmd.radix import common_length
 
 
 @dataclass(frozen=True, slots=True)

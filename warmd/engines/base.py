@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from array import array
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from warmd.memory.cost import Cost
+from warmd.memory.readings import Memory
 from warmd.prompts.document import Entry
-
-
-def prefix_key(tokens: Collection[int]) -> str:
-    """Names a prefix by its token ids: SHA-256 (hex) over them as 64-bit integers."""
-    return hashlib.sha256(array("q", tokens).tobytes()).hexdigest()
+from warmd.radix import Tokens, pack
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +20,19 @@ class Prefix:
     Attributes:
         tokens: The ids, in order; never empty.
         ends_in_user_turn: True when the entry's last message is a user turn and the prefix ends inside it.
-        key: `prefix_key` of the tokens.
+        key: Names the prefix by its token ids: SHA-256 (hex) over them as 64-bit integers.
+        packed: The ids once more, as a `warmd.radix` tree takes them.
     """
 
     tokens: tuple[int, ...]
     ends_in_user_turn: bool = False
     key: str = field(init=False)
+    packed: Tokens = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", prefix_key(self.tokens))
+        packed = pack(self.tokens)
+        object.__setattr__(self, "packed", packed)
+        object.__setattr__(self, "key", hashlib.sha256(packed).hexdigest())
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -44,10 +45,12 @@ class Identity:
     Attributes:
         model: The model's name or path, as shown to people.
         generation: Counts loads: a reloaded model is another identity although its name is the same.
+        unwarmable: Why nothing can be kept warm for it, in one line, or None.
     """
 
     model: str
     generation: int
+    unwarmable: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,22 @@ class Held:
     hits: int = 0
 
 
+class NoRoomError(Exception):
+    """A prefix does not fit into memory now.
+
+    Args:
+        needed: Bytes that the next step of warming it would take; 0 where `reason` says what is wrong.
+        available: Bytes that there are.
+        reason: Why there is no room, where it is not by the bytes.
+    """
+
+    def __init__(self, needed: int, available: int, reason: str | None = None) -> None:
+        super().__init__(reason or f"needs {needed} bytes, has {available}")
+        self.needed = needed
+        self.available = available
+        self.reason = reason
+
+
 class EngineDiedError(Exception):
     """The engine's thread is gone: nothing can be warmed or served any more."""
 
@@ -96,6 +115,15 @@ class Engine(Protocol):
     def held(self) -> Mapping[str, Held]:
         """The prefixes held for the current identity, by `Prefix.key`."""
 
+    def memory(self) -> Memory | None:
+        """How things are with the memory; None where the engine keeps no limit."""
+
+    def cost(self) -> Cost | None:
+        """What the loaded model's state costs; None while that is not known."""
+
+    def declare(self, prefixes: Collection[Prefix]) -> None:
+        """Tell every prefix that is to be held, before one of them is warmed: what they share is held once."""
+
     async def changed(self) -> None:
         """Return when `identity` or `held` may have changed other than through this object's methods.
 
@@ -114,6 +142,7 @@ class Engine(Protocol):
         """Prefill a prefix and hold its state. `on_progress` is called with the tokens done so far.
 
         Raises:
+            NoRoomError: It does not fit into memory now; what has been done may be of use to the next try.
             Exception: Whatever the model raised; the daemon backs off and tries again.
         """
 

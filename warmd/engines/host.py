@@ -68,6 +68,15 @@ class HostEngine:
         self._refresh()
         return dict(self._held)
 
+    def memory(self) -> None:
+        """The host keeps no limit of ours."""
+
+    def cost(self) -> None:
+        """The host does not tell."""
+
+    def declare(self, prefixes: Collection[Prefix]) -> None:
+        """The host has its own idea of what prefixes share."""
+
     async def changed(self) -> None:
         """Return when the host has another tokenizer."""
         generation = self._generation

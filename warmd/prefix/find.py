@@ -12,9 +12,9 @@ from warmd.prefix.failures import render_error
 from warmd.prefix.literals import literal_texts
 from warmd.prefix.probes import BASE, FIRST_CHARACTERS, PUNCTUATION
 from warmd.prefix.request import Renderer, encode_request, request_messages
-from warmd.prefix.tokens import common_length
 from warmd.prefix.vocabulary import Boundary, find_boundary, marker_texts, straddlers
 from warmd.prompts.document import Entry, Message
+from warmd.radix import common_length
 
 # A render costs the tokenisation of the whole prompt: 22 + 12 + 6 + 14 + 1 + 8 = 63 at most.
 _LITERALS = 12

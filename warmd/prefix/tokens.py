@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from warmd.errors import RenderError
 
@@ -25,18 +25,3 @@ def token_ids(output: object) -> list[int]:
     if set(map(type, ids)) - {int} or min(ids, default=0) < 0:
         raise RenderError("the engine's tokenizer returned something that is not a list of token ids")
     return list(ids)
-
-
-def common_length(left: Sequence[object], right: Sequence[object]) -> int:
-    """Length of the longest common beginning of two sequences of the same type."""
-    low, high = 0, min(len(left), len(right))
-    if left[:high] == right[:high]:
-        return high
-    # Comparing slices runs at C speed; a loop over 20,000 tokens does not.
-    while high - low > 1:
-        middle = (low + high) // 2
-        if left[low:middle] == right[low:middle]:
-            low = middle
-        else:
-            high = middle
-    return low

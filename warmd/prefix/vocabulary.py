@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import TypeVar
 
-from warmd.prefix.tokens import common_length
+from warmd.radix import common_length
 
 _T = TypeVar("_T")
 _DEEPEST = 8

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import mlx.core as mx
@@ -13,54 +11,14 @@ import pytest
 from mlx_lm.generate import generate_step
 from mlx_lm.models.cache import make_prompt_cache
 
+from tests.engines.mlx_lm.warming import answer, assert_same_answer, ids, make_provider, warm
 from tests.toys import ARCHITECTURES
-from warmd.engines.base import Prefix, Warmed
-from warmd.engines.mlx_lm.prefill import Prefill
-from warmd.engines.mlx_lm.store import WarmPromptCache, WarmStore
+from warmd.engines.base import Prefix
+from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
+from warmd.engines.mlx_lm.store import WarmStore
 
 KEY = ("model", None, None)
 TAIL = [7, 300, 21, 5]
-
-
-def ids(count: int, seed: int = 1) -> list[int]:
-    """`count` token ids that look like nothing in particular."""
-    return [(seed * 7919 + index * 104729) % 500 + 20 for index in range(count)]
-
-
-def make_provider(model: Any, draft: Any = None, **args: Any) -> Any:
-    """What a prefill needs of mlx-lm's model provider."""
-    cli_args = Namespace(
-        **{
-            "prefill_step_size": 2048,
-            "kv_bits": None,
-            "kv_group_size": 32,
-            "quantized_kv_start": 0,
-            **args,
-        }
-    )
-    return SimpleNamespace(model=model, draft_model=draft, cli_args=cli_args)
-
-
-def warm(store: WarmStore, provider: Any, tokens: list[int], chunk: int = 7) -> Warmed:
-    """Prefill a prefix into the store."""
-    prefill = Prefill(Prefix(tuple(tokens)), store, provider, chunk, lambda done: None)
-    while (warmed := prefill.step()) is None:
-        pass
-    return warmed
-
-
-def answer(model: Any, tokens: list[int], cache: list[Any]) -> mx.array:
-    """The logits after `tokens`, which are left to compute on top of `cache`."""
-    logits: mx.array = model(mx.array(tokens)[None], cache=cache)[0, -1]
-    mx.eval(logits)
-    return logits
-
-
-def assert_same_answer(expected: mx.array, found: mx.array) -> None:
-    """The same next token, and logits that differ by rounding only."""
-    difference = mx.abs(expected - found).max() / mx.abs(expected).max()
-    assert int(mx.argmax(expected)) == int(mx.argmax(found))
-    assert float(difference) < 1e-3
 
 
 @pytest.fixture(scope="module", params=ARCHITECTURES)
@@ -93,9 +51,9 @@ def test_nothing_a_request_does_changes_what_is_held(model: Any) -> None:
     warm(store, make_provider(model), prefix)
     state = store.match(prefix + TAIL)
     assert state is not None
-    answer(model, ids(40, seed=9), store.copy_of(state))
-    first = store.copy_of(state)
-    second = store.copy_of(state)
+    answer(model, ids(40, seed=9), state.copy(len(TAIL)))
+    first = state.copy(len(TAIL))
+    second = state.copy(len(TAIL))
     cold = answer(model, prefix + TAIL, make_prompt_cache(model))
     assert_same_answer(cold, answer(model, TAIL, first))
     assert_same_answer(cold, answer(model, TAIL, second))
@@ -109,7 +67,7 @@ def test_an_entry_that_goes_on_from_a_held_prefix_prefills_only_the_rest(model: 
     state = store.match(prefix + TAIL)
     assert state is not None
     cold = answer(model, prefix + TAIL, make_prompt_cache(model))
-    assert_same_answer(cold, answer(model, TAIL, store.copy_of(state)))
+    assert_same_answer(cold, answer(model, TAIL, state.copy(len(TAIL))))
 
 
 def generated(model: Any, tokens: list[int], cache: list[Any], bits: int) -> list[mx.array]:
@@ -137,13 +95,13 @@ STEP = 32
 def test_quantised_state_gives_the_answer_of_a_cold_quantised_prefill(
     llama: Any, bits: int, size: int, chunk: int
 ) -> None:
-    store, prefix = WarmStore(), ids(size)
+    store, prefix = WarmStore(quantised_from=STEP), ids(size)
     provider = make_provider(llama, kv_bits=bits, prefill_step_size=STEP)
     warm(store, provider, prefix, chunk)
     state = store.match(prefix + TAIL)
     assert state is not None
     cold = generated(llama, prefix + TAIL, make_prompt_cache(llama), bits)
-    for expected, found in zip(cold, generated(llama, TAIL, store.copy_of(state), bits), strict=True):
+    for expected, found in zip(cold, generated(llama, TAIL, state.copy(len(TAIL)), bits), strict=True):
         assert_same_answer(expected, found)
 
 
@@ -152,7 +110,7 @@ def test_a_draft_model_has_its_own_state_behind_the_model_s(llama: Any) -> None:
     warm(store, make_provider(llama, draft=llama), prefix)
     state = store.match(prefix + TAIL)
     assert state is not None
-    assert [layer.offset for layer in state.cache] == [30] * 4
+    assert [layer.offset for layer in state.copy(0)] == [30] * 4
 
 
 def test_the_longest_held_prefix_wins_and_something_is_always_left_over(llama: Any) -> None:
@@ -160,7 +118,7 @@ def test_the_longest_held_prefix_wins_and_something_is_always_left_over(llama: A
     for size in (10, 20, 30):
         warm(store, make_provider(llama), tokens[:size])
     matched = [store.match(tokens[:size]) for size in (10, 11, 20, 29, 30)]
-    assert [len(state.prefix) if state else 0 for state in matched] == [0, 10, 10, 20, 20]
+    assert [state.length if state else 0 for state in matched] == [9, 10, 19, 28, 29]
     assert store.match(ids(30, seed=2)) is None
 
 
@@ -168,7 +126,7 @@ def test_dropping_frees_and_unknown_keys_are_ignored(llama: Any) -> None:
     store, tokens = WarmStore(), ids(30)
     warm(store, make_provider(llama), tokens)
     store.drop([Prefix(tuple(tokens)).key, "unknown"])
-    assert (store.match(tokens + TAIL), dict(store.held)) == (None, {})
+    assert (store.match(tokens + TAIL), dict(store.held), store.warm_bytes) == (None, {}, 0)
 
 
 def test_ordinary_traffic_cannot_push_a_warm_prefix_out(llama: Any) -> None:

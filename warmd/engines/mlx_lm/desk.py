@@ -17,10 +17,12 @@ class Job(Generic[T]):
 
     Args:
         step: Does one step there; returns None while there is more to do, the result once it is done.
+        abandon: Called there in place of the next step when the job has been cancelled.
     """
 
-    def __init__(self, step: Callable[[], T | None]) -> None:
+    def __init__(self, step: Callable[[], T | None], abandon: Callable[[], None] | None = None) -> None:
         self.step = step
+        self.abandon = abandon
         self.done: Future[T] = Future()
 
 
@@ -64,6 +66,8 @@ class Desk:
             job = queue[0]
             if job.done.cancelled():
                 queue.popleft()
+                if job.abandon is not None:
+                    job.abandon()
                 continue
             self._step(job, queue)
             return True

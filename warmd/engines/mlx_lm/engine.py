@@ -15,6 +15,8 @@ from warmd.engines.mlx_lm.desk import Job
 from warmd.engines.mlx_lm.generator import EngineRoom, LoadedModel, ModelGoneError
 from warmd.engines.mlx_lm.prefill import Prefill
 from warmd.errors import RenderError
+from warmd.memory.cost import Cost
+from warmd.memory.readings import Memory
 from warmd.prefix import find_prefix, request_messages
 from warmd.prompts.document import Entry
 from warmd.trigger import Signal
@@ -32,14 +34,12 @@ class MlxLmEngine:
         room: Shared with the engine's thread.
         provider: mlx-lm's `ModelProvider`; read only on the engine's thread.
         portal: Leads from the engine's thread back into the daemon's event loop.
-        chunk_tokens: Tokens of one warming step.
     """
 
-    def __init__(self, room: EngineRoom, provider: Any, portal: BlockingPortal, chunk_tokens: int) -> None:
+    def __init__(self, room: EngineRoom, provider: Any, portal: BlockingPortal) -> None:
         self._room = room
         self._provider = provider
         self._portal = portal
-        self._chunk_tokens = chunk_tokens
         self._changed = Signal()
         room.notify = lambda: self._call_soon(self._changed.set)
 
@@ -52,6 +52,18 @@ class MlxLmEngine:
     def held(self) -> Mapping[str, Held]:
         """A snapshot of the warm store."""
         return self._room.store.held
+
+    def memory(self) -> Memory:
+        """One look at the memory, with what the warm store takes of it."""
+        return self._room.guard.memory(self._room.store.warm_bytes)
+
+    def cost(self) -> Cost | None:
+        """As measured when the model was loaded."""
+        return self._room.guard.cost
+
+    def declare(self, prefixes: Collection[Prefix]) -> None:
+        """Leave them for the engine's thread, which gets to it before any warming that is asked for later."""
+        self._room.desk.submit(Job(lambda: self._declared(prefixes)), is_quick=True)
 
     async def changed(self) -> None:
         """Wait until a model was loaded or unloaded, or the engine's thread ended."""
@@ -67,8 +79,9 @@ class MlxLmEngine:
 
     async def warm(self, prefix: Prefix, on_progress: Callable[[int], None]) -> Warmed:
         """Prefill on the engine's thread, a chunk whenever no live request waits."""
-        prefill = Prefill(prefix, self._room.store, self._provider, self._chunk_tokens, on_progress)
-        return await self._run(Job(prefill.step))
+        room = self._room
+        prefill = Prefill(prefix, room.store, self._provider, room.chunk_tokens, on_progress, room.guard)
+        return await self._run(Job(prefill.step, prefill.abandon))
 
     async def look_up(self, entry: Entry, prefix: Prefix) -> int | None:
         """Render a request of the entry with another user text, and see what it would be served from."""
@@ -87,8 +100,12 @@ class MlxLmEngine:
             await self._run(Job(lambda: self._dropped(keys)), is_quick=True)
 
     def _matched(self, tokens: list[int]) -> int:
-        state = self._room.store.match(tokens)
-        return len(state.prefix) if state else 0
+        found = self._room.store.match(tokens)
+        return found.length if found else 0
+
+    def _declared(self, prefixes: Collection[Prefix]) -> bool:
+        self._room.store.declare(prefixes)
+        return True
 
     def _dropped(self, keys: Collection[str]) -> bool:
         self._room.store.drop(keys)

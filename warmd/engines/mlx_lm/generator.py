@@ -13,8 +13,11 @@ from mlx_lm import server, utils
 from warmd.engines.base import EngineDiedError, Identity
 from warmd.engines.mlx_lm.desk import Desk
 from warmd.engines.mlx_lm.folder import check_model_folder
+from warmd.engines.mlx_lm.guard import Guard
+from warmd.engines.mlx_lm.measure import UncopyableError, measure, quantised_from, trace
+from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
 from warmd.engines.mlx_lm.render import RequestPath
-from warmd.engines.mlx_lm.store import WarmPromptCache, WarmStore
+from warmd.engines.mlx_lm.store import WarmStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +37,19 @@ class EngineRoom:
 
     Attributes:
         desk: Work for the engine's thread.
-        store: The warm prefixes; only the engine's thread touches it, but for its snapshot `held`.
+        store: The warm prefixes; only the engine's thread touches it, but for its snapshots.
+        guard: Keeps warming within the memory limit.
+        chunk_tokens: Tokens of one warming step.
         loaded: The loaded model, replaced as a whole; None while there is none.
         is_started: True once the engine's thread asked for its first work: the default model is loaded.
         death: Why the engine's thread ended, if it ended by itself.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, store: WarmStore, guard: Guard, chunk_tokens: int) -> None:
         self.desk = Desk()
-        self.store = WarmStore()
+        self.store = store
+        self.guard = guard
+        self.chunk_tokens = chunk_tokens
         self.loaded: LoadedModel | None = None
         self.is_started = False
         self.death: EngineDiedError | None = None
@@ -59,8 +66,22 @@ class EngineRoom:
             provider.cli_args.chat_template_args,
             provider.processor,
         )
-        self.loaded = LoadedModel(Identity(str(model_path), self._loads), request_path)
+        unwarmable = self._measure(provider)
+        self.loaded = LoadedModel(Identity(str(model_path), self._loads, unwarmable), request_path)
         self.notify()
+
+    def _measure(self, provider: Any) -> str | None:
+        """Find out what the model's state costs; returns why it cannot be kept at all, if so."""
+        self.store.reset(quantised_from(provider.cli_args))
+        self.guard.model_loaded(None)
+        models = [model for model in (provider.model, provider.draft_model) if model is not None]
+        try:
+            self.guard.model_loaded(measure(trace(*models), self.chunk_tokens, provider.cli_args))
+        except UncopyableError as error:
+            return str(error)
+        except Exception:  # noqa: BLE001 - a model that does not run says so when it is used
+            return None
+        return None
 
     def model_gone(self) -> None:
         """The loaded model is about to be unloaded, and its state with it. On the engine's thread."""

@@ -30,11 +30,15 @@ from warmd.engines.base import EngineDiedError
 from warmd.engines.mlx_lm.engine import MlxLmEngine
 from warmd.engines.mlx_lm.folder import ModelError, check_model_folder
 from warmd.engines.mlx_lm.generator import EngineRoom, WarmingResponseGenerator, WatchedModelProvider
+from warmd.engines.mlx_lm.guard import Guard
 from warmd.engines.mlx_lm.http import HttpServer, attach_generator, listen
-from warmd.engines.mlx_lm.store import WarmPromptCache
+from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
+from warmd.engines.mlx_lm.store import Checkpoints, WarmStore
 from warmd.errors import CannotStartError
 from warmd.events import FOREIGN, make_event
 from warmd.logs import Log
+from warmd.memory.readings import Limit
+from warmd.memory.size import parse_size
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 DRAIN_SECONDS = 1.5
@@ -70,7 +74,13 @@ class Host:
     greet: Callable[[str, int], None] = lambda host, port: None
     exit_code: int = 0
     stop_reason: str = ""
-    _room: EngineRoom = field(default_factory=EngineRoom)
+    _room: EngineRoom = field(init=False)
+
+    def __post_init__(self) -> None:
+        warm, memory = self.settings.warm, self.settings.memory
+        checkpoints = Checkpoints(warm.checkpoint_tokens, parse_size(warm.checkpoint_max_bytes))
+        guard = Guard(Limit.parse(memory.limit, memory.reserve))
+        self._room = EngineRoom(WarmStore(checkpoints), guard, warm.chunk_tokens)
 
     def run(self) -> None:
         """Serve until stopped; `exit_code` then says what the process should end with.
@@ -111,7 +121,7 @@ class Host:
     async def _main(self, http_server: HttpServer, provider: Any) -> None:
         cache = WarmPromptCache(self._room.store, provider.cli_args.prompt_cache_size)
         async with BlockingPortal() as portal:
-            engine = MlxLmEngine(self._room, provider, portal, self.settings.warm.chunk_tokens)
+            engine = MlxLmEngine(self._room, provider, portal)
             daemon = Daemon(engine, self.prompts, self.settings, emit=self.log, url=_url(http_server))
             generator = WarmingResponseGenerator(provider, cache, self._room)
             attach_generator(http_server, generator)

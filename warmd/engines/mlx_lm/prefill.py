@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,10 @@ import mlx.core as mx
 from mlx_lm.generate import maybe_quantize_kv_cache
 from mlx_lm.models.cache import make_prompt_cache
 
-from warmd.engines.base import Prefix, Warmed
+from warmd.engines.base import NoRoomError, Prefix, Warmed
+from warmd.engines.mlx_lm import layers
+from warmd.engines.mlx_lm.guard import Guard
+from warmd.engines.mlx_lm.kvtree import Layout, Snapshot
 from warmd.engines.mlx_lm.store import WarmStore
 
 
@@ -22,6 +26,7 @@ class Prefill:
         provider: mlx-lm's `ModelProvider`, which knows the model that is loaded now.
         chunk_tokens: Tokens a step.
         on_progress: Called with the tokens done so far.
+        guard: Asked for room before each chunk; None where memory is no concern.
     """
 
     def __init__(
@@ -31,37 +36,72 @@ class Prefill:
         provider: Any,
         chunk_tokens: int,
         on_progress: Callable[[int], None],
+        guard: Guard | None = None,
     ) -> None:
         self._prefix = prefix
         self._store = store
         self._provider = provider
         self._chunk_tokens = chunk_tokens
         self._on_progress = on_progress
+        self._guard = guard
         self._cache: list[Any] = []
         self._done = self._reused = 0
+        self._spacing = store.checkpoints.spacing
+        self._snapshots: dict[int, Snapshot] = {}
 
     def step(self) -> Warmed | None:
-        """Compute the next chunk; the result once the last one is done."""
-        if not self._cache:
-            self._begin()
-        # Chunks end where the server's own steps end, as that is where it quantises.
-        server_step = self._provider.cli_args.prefill_step_size
-        size = min(self._chunk_tokens, server_step - self._done % server_step)
-        chunk = self._prefix.tokens[self._done : self._done + size]
-        self._done += len(chunk)
-        self._compute(mx.array(chunk)[None], quantise=self._done % server_step == 0)
-        self._on_progress(self._done)
+        """Compute the next chunk; the result once the last one is done.
+
+        Raises:
+            NoRoomError: The next chunk does not fit into memory. What has been computed is kept, as far as a
+                declared prefix can use it.
+        """
+        try:
+            if not self._cache:
+                self._begin()
+            if self._done < len(self._prefix):
+                self._advance()
+        except NoRoomError:
+            self.abandon()
+            raise
         return self._finish() if self._done == len(self._prefix) else None
 
+    def abandon(self) -> None:
+        """Stop here. What has been computed is kept, as far as a declared prefix can use it."""
+        cache, self._cache = self._cache, []
+        if self._done > self._reused:
+            self._store.keep_part(self._prefix, self._done, cache, self._snapshots)
+        del cache
+        mx.clear_cache()
+
     def _begin(self) -> None:
-        held = self._store.match(self._prefix.tokens)
-        if held is not None:
-            self._cache = self._store.copy_of(held)
-            self._done = self._reused = len(held.prefix)
-            return
-        self._cache = make_prompt_cache(self._provider.model)
-        if self._provider.draft_model is not None:
-            self._cache += make_prompt_cache(self._provider.draft_model)
+        found = self._store.begin(self._prefix)
+        if self._guard is not None and (found is None or found.length < len(self._prefix)):
+            self._guard.admit(len(self._prefix))
+        if found is not None:
+            more = len(self._prefix) - found.length
+            self._cache, self._done = found.copy(more), found.length
+        else:
+            self._cache = make_prompt_cache(self._provider.model)
+            if self._provider.draft_model is not None:
+                self._cache += make_prompt_cache(self._provider.draft_model)
+        self._reused = self._done
+
+    def _advance(self) -> None:
+        # Chunks end where the server's own steps end, as that is where it quantises.
+        server_step = self._provider.cli_args.prefill_step_size
+        stop = self._store.stops(self._prefix, self._done, self._spacing)[0]
+        size = min(self._chunk_tokens, server_step - self._done % server_step, stop - self._done)
+        if self._guard is not None:
+            size = self._guard.chunk(self._done, size)
+        end = self._done + size
+        chunk = mx.array(self._prefix.tokens[self._done : end])[None]
+        with self._guard.measuring(size, end) if self._guard is not None else contextlib.nullcontext():
+            self._compute(chunk, quantise=end % server_step == 0)
+        self._done = end
+        if end == stop and end < len(self._prefix):
+            self._take_snapshot()
+        self._on_progress(end)
 
     def _compute(self, tokens: mx.array, *, quantise: bool) -> None:
         """Run the model, and the draft model on its own layers, as the server's own prefill does.
@@ -70,20 +110,35 @@ class Prefill:
         What follows the server's last whole step stays as it is: the request quantises it, with its own tail.
         """
         args, model, draft_model = self._provider.cli_args, self._provider.model, self._provider.draft_model
-        layers = len(model.layers) if draft_model is not None else len(self._cache)
-        parts = [(model, self._cache[:layers])]
+        count = len(model.layers) if draft_model is not None else len(self._cache)
+        parts = [(model, self._cache[:count])]
         if draft_model is not None:
-            parts.append((draft_model, self._cache[layers:]))
+            parts.append((draft_model, self._cache[count:]))
         for part, cache in parts:
             part(tokens, cache=cache)
             if quantise:
                 maybe_quantize_kv_cache(cache, args.quantized_kv_start, args.kv_group_size, args.kv_bits)
         self._cache = [layer for _, cache in parts for layer in cache]
-        mx.eval([layer.state for layer in self._cache])
+        mx.eval(layers.arrays_of(self._cache))
+
+    def _take_snapshot(self) -> None:
+        snapshot = Layout.of(self._cache, self._done).snapshot(self._cache)
+        if snapshot is None:
+            return
+        self._snapshots[self._done] = snapshot
+        size, limit = layers.nbytes(snapshot), self._store.checkpoints.max_bytes
+        marks = [at for at in self._snapshots if not self._store.is_branch_point(self._prefix, at)]
+        while marks and size * len(marks) > limit:
+            # Every other one goes, and fewer are made from now on.
+            self._spacing *= 2
+            for mark in marks:
+                if mark % self._spacing:
+                    del self._snapshots[mark]
+            marks = [mark for mark in marks if mark % self._spacing == 0]
 
     def _finish(self) -> Warmed:
         cache, self._cache = self._cache, []
-        kv_bytes = self._store.insert(self._prefix, cache)
+        kv_bytes = self._store.hold(self._prefix, cache, self._snapshots)
         # The pool keeps the chunks' temporary buffers; nothing will ask for these sizes soon.
         mx.clear_cache()
         size = len(self._prefix)

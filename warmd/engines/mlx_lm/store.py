@@ -1,126 +1,209 @@
-"""Holds warm prefixes beside mlx-lm's own prompt cache. Everything here runs on the engine's thread.
-
-One whole cache for each prefix: simple, and right for every cache class, since a request only ever continues
-from the exact end of a prefix. What is held is never written to again, and never handed out: a request gets a
-deep copy, which shares the buffers until its first write.
-"""
+"""The warm store: which prefixes are held, and the trees that hold their state. Engine's thread only."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from mlx_lm.models.cache import LRUPromptCache
-
 from warmd.engines.base import Held, Prefix
+from warmd.engines.mlx_lm.kvtree import KVTree, Layout, Match, Snapshot
+from warmd.radix import Tokens, branch_points, pack
+
+MIN_SHARED = 16
+"""A shorter common beginning is not worth a snapshot."""
 
 
-@dataclass(slots=True)
-class WarmState:
-    """One held prefix: the evaluated cache of every layer, and how many requests began from it."""
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """Snapshots inside of long runs, for models whose state cannot be cut.
 
-    prefix: Prefix
-    cache: list[Any]
-    kv_bytes: int
-    hits: int = 0
+    Attributes:
+        spacing: Tokens between two.
+        max_bytes: Of all together.
+    """
+
+    spacing: int = 1024
+    max_bytes: int = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a request can start from: a match, and in which tree."""
+
+    tree: KVTree
+    match: Match
+
+    @property
+    def length(self) -> int:
+        """Tokens of it."""
+        return self.match.length
+
+    def copy(self, more: int) -> list[Any]:
+        """A fresh prompt cache with room for `more` tokens, which its user may change (lazy)."""
+        return self.tree.copy(self.match, more)
 
 
 class WarmStore:
-    """Warm prefixes of the loaded model."""
+    """Warm prefixes of the loaded model.
 
-    def __init__(self) -> None:
-        self._states: dict[str, WarmState] = {}
-        self.held: Mapping[str, Held] = MappingProxyType({})
-        """A snapshot that other threads may read: replaced at each change, never changed."""
+    Quantised state (`--kv-bits`) is another state for the same tokens: it has a tree of its own, from which
+    nothing is handed out that is shorter than what a cold prefill would have quantised.
 
-    def insert(self, prefix: Prefix, cache: list[Any]) -> int:
-        """Take over a cache that holds exactly the prefix and that nobody else will touch.
+    Args:
+        checkpoints: How many, of models that need them.
+        quantised_from: Tokens from which on state is quantised; None where it never is.
+    """
+
+    def __init__(self, checkpoints: Checkpoints | None = None, quantised_from: int | None = None) -> None:
+        self.checkpoints = checkpoints or Checkpoints()
+        self._wanted: dict[str, Prefix] = {}
+        self._points: dict[str, frozenset[int]] = {}
+        self.reset(quantised_from)
+
+    def reset(self, quantised_from: int | None = None) -> None:
+        """Free everything, for a model that quantises from so many tokens on."""
+        self._quantised_from = quantised_from
+        self._trees: dict[bool, KVTree] = {}
+        self._hits: dict[str, int] = {}
+        self._kv_bytes: dict[str, int] = {}
+        self.warm_bytes = 0
+        """Bytes of everything held."""
+        self._publish()
+
+    # --- what is wanted --------------------------------------------------------------------------
+
+    def declare(self, prefixes: Collection[Prefix]) -> None:
+        """Tell every prefix that is to be held: what they share is prefilled and held once.
+
+        State that was left by a cancelled warming stays as far as one of them can use it.
+        """
+        wanted = {prefix.key: prefix for prefix in prefixes}
+        if wanted.keys() == self._wanted.keys():
+            return
+        self._wanted = wanted
+        points = branch_points([prefix.packed for prefix in wanted.values()])
+        self._points = {key: _worthwhile(found) for key, found in zip(wanted, points, strict=True)}
+        for tree in self._trees.values():
+            self._tell_wanted(tree)
+        self._weigh()
+
+    def _tell_wanted(self, tree: KVTree) -> None:
+        tree.want(list(self._wanted.values()), [self._points[key] for key in self._wanted])
+
+    def stops(self, prefix: Prefix, start: int, spacing: int) -> list[int]:
+        """Where to pause the prefill of a prefix that begins at `start`, for a snapshot: up to its end."""
+        marks = {*self._points.get(prefix.key, ()), *range(spacing, len(prefix), spacing), len(prefix)}
+        return sorted(mark for mark in marks if start < mark <= len(prefix))
+
+    def is_branch_point(self, prefix: Prefix, position: int) -> bool:
+        """True when another wanted prefix parts from this one there."""
+        return position in self._points.get(prefix.key, ())
+
+    # --- what is held ----------------------------------------------------------------------------
+
+    def match(self, tokens: Sequence[int]) -> Found | None:
+        """The longest state that a request can go on from: at least one token of it is left over."""
+        return self._match(pack(tokens), len(tokens) - 1)
+
+    def begin(self, prefix: Prefix) -> Found | None:
+        """The longest state that the prefill of a prefix can go on from: all of it, perhaps."""
+        # A prefix is held in the form that a cold prefill of it has at its end.
+        return self._match(prefix.packed, len(prefix))
+
+    def _match(self, tokens: Tokens, at_most: int) -> Found | None:
+        found = ((tree, tree.match(tokens, at_most)) for tree in self._trees.values())
+        matches = [Found(tree, match) for tree, match in found if match is not None]
+        return max(matches, key=lambda item: item.length, default=None)
+
+    def hold(self, prefix: Prefix, cache: list[Any], snapshots: Mapping[int, Snapshot]) -> int:
+        """Hold a prefix.
+
+        Args:
+            prefix: What the cache has seen.
+            cache: Taken over, and emptied.
+            snapshots: Taken on the way, by position.
 
         Returns:
             Bytes held for it.
         """
-        kv_bytes = sum(int(layer.nbytes) for layer in cache)
-        self._states[prefix.key] = WarmState(prefix, cache, kv_bytes)
-        self._publish()
-        return kv_bytes
+        tree = self._tree_for(cache, len(prefix))
+        tree.hold(self._deposit(tree, prefix.packed, cache, snapshots), prefix.key)
+        self._hits.setdefault(prefix.key, 0)
+        self._weigh()
+        return self._kv_bytes[prefix.key]
 
-    def match(self, tokens: Sequence[int]) -> WarmState | None:
-        """The longest prefix that `tokens` begins with and goes on from: at least one token is left over."""
-        found: WarmState | None = None
-        for state in self._states.values():
-            size = len(state.prefix)
-            if size < len(tokens) and (found is None or size > len(found.prefix)):
-                # Comparing the ends first settles most mismatches without copying anything.
-                ids = state.prefix.tokens
-                if ids[-1] == tokens[size - 1] and ids == tuple(tokens[:size]):
-                    found = state
-        return found
+    def keep_part(
+        self, prefix: Prefix, done: int, cache: list[Any], snapshots: Mapping[int, Snapshot]
+    ) -> None:
+        """Keep what a warming that was stopped has come to, as far as a declared prefix can use it."""
+        tree = self._tree_for(cache, done)
+        tree.tidy(self._deposit(tree, prefix.packed[:done], cache, snapshots))
+        self._weigh()
 
-    def copy_of(self, state: WarmState) -> list[Any]:
-        """A fresh cache that its user may change."""
-        return copy.deepcopy(state.cache)
+    def _tree_for(self, cache: list[Any], tokens: int) -> KVTree:
+        quantised_from = self._quantised_from
+        is_quantised = quantised_from is not None and tokens >= quantised_from
+        if is_quantised not in self._trees:
+            floor = quantised_from if is_quantised and quantised_from is not None else 1
+            layout = Layout.of(cache, tokens)
+            self._trees[is_quantised] = KVTree(layout, floor=floor, spacing=self.checkpoints.spacing)
+            self._tell_wanted(self._trees[is_quantised])
+        return self._trees[is_quantised]
 
-    def record_hit(self, state: WarmState) -> None:
-        """A live request begins from this state."""
-        state.hits += 1
-        self._publish()
+    def _deposit(
+        self, tree: KVTree, tokens: Tokens, cache: list[Any], snapshots: Mapping[int, Snapshot]
+    ) -> Any:
+        try:
+            node = tree.deposit(tokens, cache, snapshots)
+        except Exception:
+            # Out of memory, most likely, and perhaps in the midst of a change: nothing in it can be trusted.
+            self.clear()
+            raise
+        tree.thin_out(self.checkpoints.max_bytes)
+        return node
 
     def drop(self, keys: Collection[str]) -> None:
-        """Free prefixes; unknown keys are ignored."""
+        """Free what only these prefixes needed; unknown keys are ignored."""
         for key in keys:
-            self._states.pop(key, None)
-        self._publish()
+            for tree in self._trees.values():
+                tree.drop(key)
+            self._hits.pop(key, None)
+        self._weigh()
 
     def clear(self) -> None:
         """Free everything."""
-        self.drop(list(self._states))
+        self.reset(self._quantised_from)
+
+    # --- what is said of it ----------------------------------------------------------------------
+
+    def record_hit(self, found: Found) -> None:
+        """A live request begins from this state: a hit of the prefix that it goes all through, if any."""
+        key = found.tree.held_at(found.match)
+        if key is not None:
+            self._hits[key] += 1
+            self._publish()
+
+    def _weigh(self) -> None:
+        """Bytes by prefix: what several share counts once, for the one that came first."""
+        self._kv_bytes = dict.fromkeys(self._hits, 0)
+        self.warm_bytes = 0
+        for tree in self._trees.values():
+            counted: set[int] = set()
+            for key, end in tree.ends.items():
+                own = [node for node in end.path() if id(node) not in counted]
+                counted.update(map(id, own))
+                self._kv_bytes[key] = sum(node.payload.nbytes for node in own)
+            self.warm_bytes += sum(node.payload.nbytes for node in tree.nodes())
+        self._publish()
 
     def _publish(self) -> None:
-        self.held = MappingProxyType(
-            {key: Held(state.kv_bytes, state.hits) for key, state in self._states.items()}
+        self.held: Mapping[str, Held] = MappingProxyType(
+            {key: Held(self._kv_bytes[key], hits) for key, hits in self._hits.items()}
         )
+        """A snapshot that other threads may read: replaced at each change, never changed."""
 
 
-class WarmPromptCache(LRUPromptCache):  # type: ignore[misc] # mlx-lm has no type information
-    """mlx-lm's prompt cache, which also answers from the warm store.
-
-    Ordinary traffic goes into and out of the LRU cache as before and cannot touch the warm store; warm
-    prefixes take no place in the LRU cache.
-
-    Args:
-        store: The warm prefixes.
-        model_key: Tells which model the store belongs to now.
-        max_size: Entries of the LRU cache.
-    """
-
-    def __init__(self, store: WarmStore, max_size: int) -> None:
-        super().__init__(max_size)
-        self._store = store
-        self.model_key: Any = None
-        """The model that the store's prefixes belong to."""
-
-    def fetch_nearest_cache(self, model: Any, tokens: list[int]) -> tuple[list[Any] | None, list[int]]:
-        """The longer of the warm match and the LRU cache's, as a fresh object, and the tokens that are left.
-
-        The rest is never empty when `tokens` is not: the batch generator refuses an empty prompt, and the
-        refusal would end its thread.
-        """
-        cache, rest = self._fetch_ordinary(model, tokens)
-        state = self._store.match(tokens) if model == self.model_key else None
-        if state is None or len(tokens) - len(rest) > len(state.prefix):
-            return cache, rest
-        self._store.record_hit(state)
-        return self._store.copy_of(state), tokens[len(state.prefix) :]
-
-    def _fetch_ordinary(self, model: Any, tokens: list[int]) -> tuple[list[Any] | None, list[int]]:
-        cache, rest = super().fetch_nearest_cache(model, tokens)
-        if rest or not tokens:
-            return cache, rest
-        if len(tokens) == 1:
-            return None, tokens
-        # An exact hit leaves nothing to compute the first answer token from: match one token less.
-        cache, rest = super().fetch_nearest_cache(model, tokens[:-1])
-        return cache, rest + tokens[-1:]
+def _worthwhile(points: Collection[int]) -> frozenset[int]:
+    return frozenset(point for point in points if point >= MIN_SHARED)

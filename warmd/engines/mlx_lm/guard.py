@@ -1,0 +1,153 @@
+"""The memory guard: no chunk is computed that does not fit. On the engine's thread, but for `memory`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from warmd.engines.base import NoRoomError
+from warmd.memory.cost import Cost
+from warmd.memory.readings import Limit, Memory, Meter, Reading, ReadingError, headroom, look
+from warmd.memory.system import System
+
+PROBE_TOKENS = 32
+"""The first chunk of a model is this small: what it takes is measured, and only then more is computed."""
+
+MIN_CHUNK = 8
+"""Smaller chunks are not worth their overhead: then there is no room."""
+
+
+class MlxMeter:
+    """Reads mlx's counters and the system's."""
+
+    def __init__(self, system: System | None = None) -> None:
+        self._system = system or System()
+        recommended = mx.device_info().get("max_recommended_working_set_size")
+        self._recommended = int(recommended) if recommended else None
+
+    def read(self) -> Reading:
+        """Look now, from any thread."""
+        return self._system.reading(
+            active=mx.get_active_memory(), pool=mx.get_cache_memory(), recommended=self._recommended
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Transient:
+    """What one chunk took besides what was there before it, in bytes: measured once, scaled to others.
+
+    Attributes:
+        bytes: The peak over what was active before.
+        size: The chunk's tokens.
+        end: Tokens of the state after it.
+    """
+
+    bytes: int
+    size: int
+    end: int
+
+    def scaled(self, cost: Cost, size: int, end: int) -> int:
+        """For a chunk of another size at another place.
+
+        The cache grows in blocks whatever the chunk's size; the rest goes by its tokens, and attention by
+        those before it as well.
+        """
+        varying = max(0, self.bytes - _growth(cost, self.end))
+        return _growth(cost, end) + int(varying * (size / self.size) * max(1.0, end / self.end))
+
+
+def _growth(cost: Cost, end: int) -> int:
+    """A new block for every layer, while the largest one is held twice."""
+    return cost.working(1) + int(cost.working(end) * cost.largest_share)
+
+
+class Guard:
+    """Keeps warming within the limit.
+
+    Args:
+        limit: What may be taken.
+        meter: How to look.
+    """
+
+    def __init__(self, limit: Limit, meter: Meter | None = None) -> None:
+        self.limit = limit
+        self._meter = meter or MlxMeter()
+        self.cost: Cost | None = None
+        """Of the loaded model; None while there is none."""
+        self._transient: Transient | None = None
+
+    def model_loaded(self, cost: Cost | None) -> None:
+        """Another model, or none: nothing measured holds any more."""
+        self.cost, self._transient = cost, None
+
+    @property
+    def transient(self) -> int:
+        """Bytes that a chunk took besides the state, as measured last; 0 before the first."""
+        return self._transient.bytes if self._transient else 0
+
+    def memory(self, warm: int) -> Memory:
+        """How things are, from any thread; `warm` are the bytes that the store holds."""
+        return look(self._meter, self.limit, warm)
+
+    def admit(self, tokens: int) -> None:
+        """Before the first chunk of a prefix.
+
+        Raises:
+            NoRoomError: Warming so many tokens would not fit.
+        """
+        if self.cost is None:
+            return
+        needed, room = self.cost.peak(tokens, self.transient), self._room()
+        if needed > room:
+            room = self._cleared()
+        if needed > room:
+            raise NoRoomError(needed, room)
+
+    def chunk(self, done: int, size: int) -> int:
+        """How many of the next `size` tokens to compute at once.
+
+        Raises:
+            NoRoomError: Not even a small chunk fits, the system is short of memory, or it cannot be read.
+        """
+        room = self._room()
+        if self._transient is None:
+            size = min(size, PROBE_TOKENS)
+        if self._takes(done, size) > room:
+            room = self._cleared()
+        while (needed := self._takes(done, size)) > room:
+            if size <= MIN_CHUNK:
+                raise NoRoomError(needed, room)
+            size = max(MIN_CHUNK, size // 2)
+        return size
+
+    @contextlib.contextmanager
+    def measuring(self, size: int, end: int) -> Iterator[None]:
+        """Measure what a chunk takes besides what is there."""
+        before = mx.get_active_memory()
+        mx.reset_peak_memory()
+        yield
+        self._transient = Transient(max(0, mx.get_peak_memory() - before), size, end)
+
+    def _takes(self, done: int, size: int) -> int:
+        if self.cost is None:
+            return 0
+        if self._transient is None:
+            return _growth(self.cost, done + size)
+        return self._transient.scaled(self.cost, size, done + size)
+
+    def _room(self) -> int:
+        try:
+            reading = self._meter.read()
+        except ReadingError as error:
+            raise NoRoomError(0, 0, str(error)) from None
+        if reading.pressure > 1:
+            raise NoRoomError(0, 0, "the system is short of memory")
+        return headroom(reading, self.limit)
+
+    def _cleared(self) -> int:
+        """Room once the pool is given back: it holds nothing that anybody needs."""
+        mx.clear_cache()
+        return self._room()

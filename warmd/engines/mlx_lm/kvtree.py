@@ -1,0 +1,364 @@
+"""A tree of KV state: every token's state is held once, however many prefixes begin with it.
+
+Everything here runs on the engine's thread. What is held is never written to again and never handed out: a
+request gets a cache of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+
+from warmd.engines.base import Prefix
+from warmd.engines.mlx_lm import layers
+from warmd.engines.mlx_lm.layers import Kind, Rows
+from warmd.radix import Node, RadixTree, Tokens, common_length
+
+Snapshot = list[Any]
+"""Copies of the parts of kind SNAPSHOT at one position, None for every other part."""
+
+_FOLD_FACTOR = 8
+"""A node is joined with its only child unless it is so many times longer: copying it would cost more than it
+brings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the parts of a model's caches are kept.
+
+    Attributes:
+        kinds: For each part.
+        skeleton: A prompt cache of parts that hold nothing, to make others from.
+    """
+
+    kinds: tuple[Kind, ...]
+    skeleton: list[Any]
+
+    @staticmethod
+    def of(cache: Sequence[Any], tokens: int) -> Layout:
+        """The layout of a cache that has seen so many tokens (at least one)."""
+        parts = list(layers.parts(cache))
+        kinds = tuple(layers.kind_of(part, tokens) for part in parts)
+        empty = (
+            layers.template_of(part) if kind is Kind.ROWS else part if kind is Kind.EMPTY else None
+            for part, kind in zip(parts, kinds, strict=True)
+        )
+        return Layout(kinds, layers.regroup(cache, empty))
+
+    @property
+    def is_cuttable(self) -> bool:
+        """True when any beginning of the state is the state of that beginning."""
+        return Kind.SNAPSHOT not in self.kinds
+
+    def snapshot(self, cache: Sequence[Any]) -> Snapshot | None:
+        """What has to be kept at a position besides rows, computed; None where that is nothing."""
+        if self.is_cuttable:
+            return None
+        parts = zip(layers.parts(cache), self.kinds, strict=True)
+        copies = [layers.snapshot(part) if kind is Kind.SNAPSHOT else None for part, kind in parts]
+        mx.eval(layers.arrays_of(copies))
+        return copies
+
+
+class Span:
+    """The state of a node's own tokens.
+
+    Attributes:
+        rows: For each part of kind ROWS those of the node's tokens, else None.
+        snapshot: The other parts at the node's end, or None where none is kept: nothing can go on from there.
+        rows_bytes: Bytes of `rows`.
+        snapshot_bytes: Bytes of `snapshot`.
+        held: Key of the held prefix that ends with the node, or None.
+    """
+
+    __slots__ = ("held", "rows", "rows_bytes", "snapshot", "snapshot_bytes")
+
+    def __init__(self, rows: list[Rows | None], snapshot: Snapshot | None, held: str | None = None) -> None:
+        self.held = held
+        self.rows = rows
+        self.rows_bytes = layers.nbytes(rows)
+        self.set_snapshot(snapshot)
+
+    def set_snapshot(self, snapshot: Snapshot | None) -> None:
+        """Keep another one, or (None) none."""
+        self.snapshot = snapshot
+        self.snapshot_bytes = layers.nbytes(snapshot)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self.rows_bytes + self.snapshot_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """State that a sequence of tokens can go on from.
+
+    Attributes:
+        node: Where it ends.
+        length: Tokens of it; less than the node's end when only a beginning of the node matches.
+    """
+
+    node: Node[Span]
+    length: int
+
+
+class KVTree:
+    """State of one layout.
+
+    Args:
+        layout: Of every cache that is deposited.
+        floor: The least length that can be handed out.
+        spacing: Tokens between checkpoints: snapshots inside of long runs.
+    """
+
+    def __init__(self, layout: Layout, *, floor: int, spacing: int) -> None:
+        self._layout = layout
+        self._floor = floor
+        self._spacing = spacing
+        self._tree: RadixTree[Span] = RadixTree(Span([], None))
+        self.ends: dict[str, Node[Span]] = {}
+        """Where held prefixes end, by key, in the order in which they came."""
+        self._wanted: Sequence[Prefix] = ()
+        self._points: Sequence[frozenset[int]] = ()
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def match(self, tokens: Tokens, at_most: int) -> Match | None:
+        """The longest state that `tokens` begins with, of no more than `at_most` tokens."""
+        node, done = self._tree.walk(tokens)
+        done = min(done, at_most)
+        for above in reversed(node.path()):
+            if self._layout.is_cuttable:
+                length = min(above.end, done)
+            else:
+                length = above.end if above.payload.snapshot is not None else 0
+            if max(above.start, self._floor - 1) < length <= done:
+                return Match(above, length)
+        return None
+
+    def held_at(self, match: Match) -> str | None:
+        """Key of the longest held prefix that a match goes through."""
+        held = [n.payload.held for n in match.node.path() if n.payload.held and n.end <= match.length]
+        return held[-1] if held else None
+
+    def copy(self, match: Match, more: int) -> list[Any]:
+        """A fresh prompt cache, which its user may change (lazy).
+
+        Args:
+            match: What it holds.
+            more: Tokens that will be appended first; room for them is made while copying.
+        """
+        path = match.node.path()
+        spare = -(-more // layers.STEP) * layers.STEP
+
+        def make(index: int, kind: Kind, template: Any) -> Any:
+            if kind is Kind.EMPTY:
+                return layers.hand_out(template)
+            if kind is Kind.SNAPSHOT:
+                return layers.hand_out((match.node.payload.snapshot or [])[index])
+            pieces = [_rows(node, index) for node in path]
+            pieces[-1] = layers.first_rows(pieces[-1], match.length - match.node.start)
+            return layers.make_part(template, pieces, match.length, spare)
+
+        templates = layers.parts(self._layout.skeleton)
+        made = [
+            make(index, *item) for index, item in enumerate(zip(self._layout.kinds, templates, strict=True))
+        ]
+        return layers.regroup(self._layout.skeleton, iter(made))
+
+    @property
+    def is_empty(self) -> bool:
+        """True when nothing is held."""
+        return not self._tree.root.children
+
+    def nodes(self) -> Iterable[Node[Span]]:
+        """Every node but the root."""
+        return (node for node in self._tree.root if node.parent is not None)
+
+    # --- changing --------------------------------------------------------------------------------
+
+    def deposit(self, tokens: Tokens, cache: list[Any], snapshots: Mapping[int, Snapshot]) -> Node[Span]:
+        """Take over a cache, keeping of it what is not held yet.
+
+        Args:
+            tokens: What it has seen.
+            cache: Nobody else's; emptied layer by layer, so that hardly more than one layer is held twice.
+            snapshots: Those that were taken on the way, by position.
+
+        Returns:
+            The node that ends with the last token.
+
+        Raises:
+            ValueError: The cache is not laid out as the others.
+        """
+        if Layout.of(cache, len(tokens)).kinds != self._layout.kinds:
+            raise ValueError("the model's caches are not laid out as before")
+        last = self._layout.snapshot(cache)
+        parts = list(layers.parts(cache))
+        cache.clear()
+        at = {**snapshots, len(tokens): last}
+        node, done = self._tree.walk(tokens)
+        if done < node.end:
+            node = self._cut(node, done)
+        self._fill_in(node, at)
+        spans = layers.positions(at if last is not None else (), done, len(tokens))
+        rows = self._take_rows(parts, spans)
+        for (start, end), own in zip(spans, rows, strict=True):
+            node = self._tree.attach(node, tokens[start:end], Span(own, at.get(end)))
+        return node
+
+    def _take_rows(self, parts: list[Any], spans: Sequence[tuple[int, int]]) -> list[list[Rows | None]]:
+        rows: list[list[Rows | None]] = [[None] * len(parts) for _ in spans]
+        for index, kind in enumerate(self._layout.kinds):
+            if kind is Kind.ROWS:
+                for own, (start, end) in zip(rows, spans, strict=True):
+                    own[index] = layers.cut_rows(parts[index], start, end)
+                mx.eval(layers.arrays_of([own[index] for own in rows]))
+            # Freed before the next one is copied.
+            parts[index] = None
+        return rows
+
+    def _fill_in(self, node: Node[Span], snapshots: Mapping[int, Snapshot | None]) -> None:
+        """Snapshots at positions that are on the path already."""
+        path = {above.end: above for above in node.path()}
+        for position, snapshot in sorted(snapshots.items()):
+            if snapshot is None or position > node.end:
+                continue
+            if position in path and path[position].payload.snapshot is not None:
+                continue
+            if position not in path:
+                inside = next(above for above in path.values() if above.start < position < above.end)
+                path[position] = self._cut(inside, position)
+            path[position].payload.set_snapshot(snapshot)
+
+    def _cut(self, node: Node[Span], at: int) -> Node[Span]:
+        """Split a node; nothing is known of the snapshot parts at the new place."""
+        span, inside = node.payload, at - node.start
+        upper: list[Rows | None] = []
+        for index, rows in enumerate(span.rows):
+            halves = layers.split_rows(rows, inside) if rows is not None else (None, None)
+            mx.eval(layers.arrays_of(halves))
+            upper.append(halves[0])
+            span.rows[index] = halves[1]
+        return self._tree.cut(node, at, Span(upper, None), Span(span.rows, span.snapshot, span.held))
+
+    def hold(self, node: Node[Span], key: str) -> None:
+        """A prefix ends at a node and is to stay."""
+        node.payload.held = key
+        self.ends[key] = node
+
+    def drop(self, key: str) -> None:
+        """A prefix need not be held any more: free exactly what nothing else needs."""
+        node = self.ends.pop(key, None)
+        if node is not None:
+            node.payload.held = None
+            self.tidy(node)
+
+    def want(self, prefixes: Sequence[Prefix], points: Sequence[frozenset[int]]) -> None:
+        """Tell which prefixes are, or will be, held, and where they part; what leads to none of them goes."""
+        self._wanted, self._points = prefixes, points
+        for node in list(self.nodes()):
+            if node.parent is not None:
+                self.tidy(node)
+
+    def tidy(self, node: Node[Span]) -> None:
+        """Free what is of no use any more at a node and above it."""
+        while node.parent is not None and not node.children and node.payload.held is None:
+            reach, parent = self._reach(node), node.parent
+            if reach >= node.end and self._can_start_at(node):
+                return
+            if self._layout.is_cuttable and reach > node.start:
+                # Its end is wanted by nobody, but its beginning is.
+                self._cut(node, reach)
+                self._tree.remove(node)
+                return
+            self._tree.remove(node)
+            node = parent
+        self._simplify(node)
+
+    def _can_start_at(self, node: Node[Span]) -> bool:
+        return self._layout.is_cuttable or node.payload.snapshot is not None
+
+    def _reach(self, node: Node[Span]) -> int:
+        """How far along the path to a node some wanted prefix goes."""
+        tokens = node.path_tokens()
+        return max(
+            (common_length(tokens[: len(p)], p.packed[: len(tokens)]) for p in self._wanted), default=0
+        )
+
+    def _simplify(self, node: Node[Span]) -> None:
+        """Undo a branch that is none any more."""
+        if node.parent is None or len(node.children) != 1 or node.payload.held is not None:
+            return
+        (child,) = node.children.values()
+        if node.payload.snapshot is not None:
+            if child.end - node.parent.end > self._spacing or self._is_point(node):
+                return
+            node.payload.set_snapshot(None)
+        if len(node.tokens) <= _FOLD_FACTOR * len(child.tokens):
+            self._fold(node, child)
+
+    def _is_point(self, node: Node[Span]) -> bool:
+        """True when a wanted prefix will part from the others here."""
+        if not any(node.end in points for points in self._points):
+            return False
+        tokens = node.path_tokens()
+        return any(
+            node.end in points and prefix.packed[: node.end] == tokens
+            for prefix, points in zip(self._wanted, self._points, strict=True)
+        )
+
+    def _fold(self, node: Node[Span], child: Node[Span]) -> None:
+        upper, lower = node.payload, child.payload
+        for index, rows in enumerate(lower.rows):
+            if rows is not None:
+                lower.rows[index] = layers.join_rows([_rows(node, index), rows])
+                mx.eval(layers.arrays_of(lower.rows[index]))
+                upper.rows[index] = None
+        self._tree.fold(node, Span(lower.rows, lower.snapshot, lower.held))
+
+    # --- checkpoints -----------------------------------------------------------------------------
+
+    def checkpoints(self) -> list[Node[Span]]:
+        """Nodes whose snapshot serves as a checkpoint only: nothing ends, parts or will part there."""
+        return [
+            node
+            for node in self.nodes()
+            if node.payload.snapshot is not None
+            and node.payload.held is None
+            and len(node.children) == 1
+            and not self._is_point(node)
+        ]
+
+    def thin_out(self, max_bytes: int) -> None:
+        """Free checkpoints until they fit, those first that leave the smallest gap."""
+        found = self.checkpoints()
+        total = sum(node.payload.snapshot_bytes for node in found)
+        while found and total > max_bytes:
+            node = min(found, key=_gap)
+            found.remove(node)
+            total -= node.payload.snapshot_bytes
+            node.payload.set_snapshot(None)
+
+
+def _gap(node: Node[Span]) -> int:
+    """Tokens between the snapshots before and after a checkpoint."""
+    before, after = node.parent, node
+    while before is not None and before.parent is not None and before.payload.snapshot is None:
+        before = before.parent
+    while len(after.children) == 1:
+        (after,) = after.children.values()
+        if after.payload.snapshot is not None:
+            break
+    return after.end - (before.end if before is not None else 0)
+
+
+def _rows(node: Node[Span], index: int) -> Rows:
+    rows = node.payload.rows[index]
+    if rows is None:
+        raise ValueError("a node lacks the rows of a part")
+    return rows

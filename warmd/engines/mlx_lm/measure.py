@@ -1,0 +1,116 @@
+"""Measures what a model's state costs, by tracing: mlx knows every shape before anything is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import mlx.core as mx
+from mlx_lm.generate import maybe_quantize_kv_cache
+from mlx_lm.models.cache import make_prompt_cache
+
+from warmd.engines.mlx_lm import layers
+from warmd.engines.mlx_lm.layers import Kind
+from warmd.memory.cost import Cost, Window
+
+_SHORT, _LONG = 8, 24
+"""Two lengths that are traced: what does not differ does not grow."""
+
+Trace = Callable[[int], list[Any]]
+"""Makes a prompt cache after so many tokens, not computed."""
+
+
+class UncopyableError(Exception):
+    """A cache class cannot be copied, and so not be handed to a request: nothing can be kept."""
+
+    def __init__(self, part: Any, error: Exception) -> None:
+        super().__init__(
+            f"its state cannot be kept warm: {type(part).__module__}.{type(part).__name__} cannot be copied "
+            f"({type(error).__name__})"
+        )
+
+
+def trace(*models: Any) -> Trace:
+    """How a model (and its draft model) fill their caches."""
+
+    def run(tokens: int) -> list[Any]:
+        cache: list[Any] = []
+        for model in models:
+            own = make_prompt_cache(model)
+            model(mx.zeros((1, tokens), mx.int32), cache=own)
+            cache += own
+        return cache
+
+    return run
+
+
+def quantised_from(args: Any) -> int | None:
+    """Tokens from which on mlx-lm's server has quantised state (its flags), None where it never does.
+
+    It quantises after each whole prefill step once there are `--quantized-kv-start` tokens.
+    """
+    if args.kv_bits is None:
+        return None
+    step = int(args.prefill_step_size)
+    return max(1, -(-int(args.quantized_kv_start) // step)) * step
+
+
+def measure(run: Trace, chunk_tokens: int, args: Any) -> Cost:
+    """What state costs.
+
+    Args:
+        run: See `trace`.
+        chunk_tokens: A window may hold so many tokens more than it needs.
+        args: The server's flags.
+
+    Raises:
+        UncopyableError: Some part of the state cannot be copied.
+        Exception: Whatever a model raises that cannot be run.
+    """
+    short, long = run(_SHORT), run(_LONG)
+    cost = cost_of(short, long, chunk_tokens)
+    start = quantised_from(args)
+    if start is None:
+        return cost
+    maybe_quantize_kv_cache(long, 0, args.kv_group_size, args.kv_bits)
+    rows = sum(layers.nbytes(layers.cut_rows(part, 0, 1)) for part in layers.parts(long) if _is_rows(part))
+    return replace(cost, quantised_from=start, quantised_row_bytes=rows)
+
+
+def cost_of(short: Sequence[Any], long: Sequence[Any], chunk_tokens: int) -> Cost:
+    """The cost by what two caches hold after `_SHORT` and `_LONG` tokens."""
+    row_bytes, constant, sizes = 0, 0, [0]
+    windows: list[Window] = []
+    for before, part in zip(layers.parts(short), layers.parts(long), strict=True):
+        if _is_rows(part):
+            sizes.append(layers.nbytes(layers.cut_rows(part, 0, 1)))
+            row_bytes += sizes[-1]
+            continue
+        first, second = _snapshot_bytes(before), _snapshot_bytes(part)
+        growth = max(0, -(-(second - first) // (_LONG - _SHORT)))
+        constant += max(0, second - growth * _LONG)
+        sizes.append(growth)
+        if growth:
+            windows.append(Window(growth, _saturation(part, chunk_tokens)))
+    return Cost(row_bytes, tuple(windows), constant, max(sizes) / sum(sizes) if any(sizes) else 1.0)
+
+
+def _is_rows(part: Any) -> bool:
+    return layers.kind_of(part, _LONG) is Kind.ROWS
+
+
+def _snapshot_bytes(part: Any) -> int:
+    try:
+        return layers.nbytes(layers.snapshot(part))
+    except Exception as error:  # noqa: BLE001 - whatever it raises, it cannot be copied
+        raise UncopyableError(part, error) from None
+
+
+def _saturation(part: Any, chunk_tokens: int) -> int | None:
+    """Where a part stops growing, by what it says of itself."""
+    for name in ("max_size", "chunk_size"):
+        most = getattr(part, name, None)
+        if isinstance(most, int):
+            return most + chunk_tokens
+    return None
