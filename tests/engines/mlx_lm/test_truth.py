@@ -8,7 +8,7 @@ from typing import Any
 
 import mlx.core as mx
 import pytest
-from mlx_lm.generate import BatchGenerator
+from mlx_lm.generate import BatchGenerator, generate_step
 from mlx_lm.models.cache import (
     CacheList,
     ConcatenateKVCache,
@@ -371,3 +371,82 @@ def test_a_part_of_a_prefix_gives_the_cold_answer(name: str, model: Any) -> None
     assert 0 < shared <= 33
     expected = cold_on(name, model, REQUEST[:shared], (), ends, shared)
     assert_same_answer(answer(model, rest, expected), answer(model, rest, cache))
+
+
+# --- quantised state, and a draft model ---------------------------------------------------------------------
+
+STEP = 32
+QUANTISABLE = (
+    "apertus",
+    "bailing_moe_linear",
+    "dbrx",
+    "deepseek_v2",
+    "glm4",
+    "gpt2",
+    "granitemoehybrid",
+    "hunyuan",
+    "jamba",
+    "lfm2",
+    "llama4",
+    "minicpm3",
+    "nanbeige:loops",
+    "nemotron-nas",
+    "nemotron_h",
+    "olmo2",
+    "qwen3",
+    "qwen3_moe",
+    "qwen3_next",
+    "starcoder2",
+)
+"""Some of each mix of caches for which mlx-lm itself can quantise keys and values."""
+
+
+def generated(model: Any, tokens: list[int], cache: list[Any], bits: int | None) -> list[mx.array]:
+    """The log-probabilities of four answer tokens, by mlx-lm's own generation with a quantised cache."""
+    steps = generate_step(
+        mx.array(tokens),
+        model,
+        stream=mx.default_stream(mx.default_device()),
+        max_tokens=4,
+        prompt_cache=cache,
+        prefill_step_size=STEP,
+        kv_bits=bits,
+        kv_group_size=32,
+        quantized_kv_start=0,
+    )
+    return [logprobs for _, logprobs in steps]
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("size", [STEP - 9, 2 * STEP, 2 * STEP + 11])
+@pytest.mark.parametrize("name", QUANTISABLE, scope="module")
+def test_quantised_state_gives_the_cold_quantised_answer(model: Any, size: int, bits: int) -> None:
+    store, prefix = WarmStore(quantised_from=STEP), ids(size)
+    warm(store, make_provider(model, kv_bits=bits, prefill_step_size=STEP), prefix)
+    found, rest = served(serving(store), prefix + TAIL)
+    assert rest == TAIL
+    steps = generated(model, prefix + TAIL, make_prompt_cache(model), bits)
+    for expected, logprobs in zip(steps, generated(model, rest, found, bits), strict=True):
+        assert_same_answer(expected, logprobs)
+
+
+@pytest.mark.parametrize("name", QUANTISABLE, scope="module")
+def test_quantising_would_show(model: Any) -> None:
+    """Or state that was not quantised would pass as well."""
+    prefix = ids(2 * STEP + 11)
+    plain, quantised = (
+        generated(model, prefix + TAIL, make_prompt_cache(model), bits)[0] for bits in (None, 4)
+    )
+    assert difference(plain, quantised) > 2 * TOLERANCE
+
+
+@pytest.mark.parametrize("draft", ["llama", "qwen3_next", "gemma3_text"])
+@pytest.mark.parametrize("name", ["qwen3", "gemma3_text", "falcon_h1"], scope="module")
+def test_a_draft_model_s_state_comes_behind_the_model_s_and_is_right_as_well(model: Any, draft: str) -> None:
+    store, draft_model = WarmStore(), build(draft, seed=1)
+    warm(store, make_provider(model, draft=draft_model), PREFIX)
+    found, rest = served(serving(store), PREFIX + TAIL)
+    assert rest == TAIL
+    count = len(make_prompt_cache(model))
+    for part, cache in ((model, found[:count]), (draft_model, found[count:])):
+        assert_same_answer(answer(part, PREFIX + TAIL, make_prompt_cache(part)), answer(part, TAIL, cache))
