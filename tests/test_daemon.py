@@ -98,12 +98,23 @@ async def test_what_happened_is_told_in_events(path: Path) -> None:
             "daemon.started",
             "prompts.accepted",
             "plan.made",
+            "entry.planned",
             "daemon.ready",
             "entry.warming",
             "entry.warmed",
         ]
         assert it.named("plan.made") == [
             {"generation": 1, "keep": 0, "warm": 1, "drop": 0, "defer": 0, "new_tokens": size}
+        ]
+        assert it.named("entry.planned") == [
+            {
+                "entry": "a",
+                "tokens": size,
+                "own_tokens": size,
+                "shared_tokens": 0,
+                "kv_bytes": it.status("a").kv_bytes,
+                "fits": True,
+            }
         ]
         warmed = it.named("entry.warmed")[0]
         assert {**warmed, "ms": 0} == {
@@ -155,7 +166,9 @@ async def test_an_edited_entry_s_old_prefix_serves_until_the_new_one_is_warm(pat
         gate.set()
         await it.applied(2)
         assert not old & set(it.engine.held())
-        assert it.named("entry.dropped") == [{"entry": "a", "tokens": (it.status("a").tokens or 0) + 1}]
+        assert it.named("entry.dropped") == [
+            {"entry": "a", "tokens": (it.status("a").tokens or 0) + 1, "reason": None}
+        ]
 
 
 async def test_the_old_prefix_serves_also_when_a_save_comes_in_mid_warm(path: Path) -> None:

@@ -83,7 +83,7 @@ def test_a_renamed_and_reordered_document_plans_nothing(wanted: list[Wanted], pl
     previous = {item.name: item.key for item in wanted}
     cosmetic = [replace(item, name=f"new {item.name}", index=places[item.index]) for item in wanted]
     plan = make_plan(cosmetic, held, previous=previous)
-    assert (plan.warm, plan.drop, plan.defer, plan.new_tokens) == ((), (), (), 0)
+    assert (plan.warm, plan.drop, plan.defer) == ((), (), ())
 
 
 @given(documents(), HELD, HELD, HELD, PREVIOUS)
@@ -116,12 +116,6 @@ def test_once_the_plan_is_carried_out_there_is_nothing_left_to_do(
     after = {*plan.keep, *(item.key for item in plan.warm)}
     again = make_plan(wanted, after)
     assert (again.warm, again.drop, again.defer) == ((), (), ())
-
-
-@given(documents(), HELD)
-def test_new_tokens_are_those_of_each_missing_key_once(wanted: list[Wanted], held: frozenset[str]) -> None:
-    missing = {item.key for item in wanted} - held
-    assert sum(length(key) for key in missing) == make_plan(wanted, held).new_tokens
 
 
 def test_an_edited_entry_keeps_its_old_prefix_until_the_new_one_is_warm() -> None:

@@ -18,18 +18,21 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from warmd import __version__
-from warmd.backoff import retry_delay
+from warmd.admission import Room, admit, entry_costs, is_too_much
 from warmd.config import Settings
-from warmd.engines.base import Engine, EngineDiedError, Held, Identity, Warmed
-from warmd.errors import RenderError
+from warmd.engines.base import Engine, EngineDiedError, Identity, Warmed
+from warmd.errors import NotWarmableError, RenderError
 from warmd.events import Emit
-from warmd.ledger import Ledger, Rendered, Slot, problem_status
-from warmd.plan import Plan, Wanted, make_plan
+from warmd.ledger import Ledger, Rendered, problem_status
+from warmd.memory.readings import Memory
+from warmd.memory.watch import MemoryWatch
+from warmd.plan import Plan, make_plan
 from warmd.prompts.document import Document, Entry
 from warmd.reload import Reloader
 from warmd.status import Statistics
 from warmd.tell import Teller
 from warmd.trigger import Signal
+from warmd.warming import Turnstile, Warmer
 
 
 class Daemon:
@@ -66,7 +69,9 @@ class Daemon:
         self._is_ready = False
         self._last_model: str | None = None
         self._generation = 0
-        self._running = 0
+        self._turnstile = Turnstile(self._settings.warm.concurrency, self._fill)
+        self._memory_watch = MemoryWatch(self._tell)
+        self._warmer: Warmer | None = None
         self._forget(None)
 
     def _forget(self, identity: Identity | None) -> None:
@@ -74,10 +79,7 @@ class Daemon:
         self._identity = identity
         self._ledger = Ledger()
         self._renders: dict[str, Rendered] = {}
-        self._queue: list[Wanted] = []
-        self._in_flight: dict[str, anyio.CancelScope] = {}
-        self._drop_after: dict[str, list[str]] = {}
-        self._dropping: set[str] = set()
+        self._declared: frozenset[str] = frozenset()
 
     def statistics(self) -> Statistics:
         """What the daemon knows now."""
@@ -87,7 +89,8 @@ class Daemon:
             uptime_s=time.monotonic() - self._started,
             model=self._identity.model if self._identity else None,
             document=self._reloader.status,
-            entries=self._ledger.statuses(self._held()),
+            entries=self._ledger.statuses(self._engine.held()),
+            memory=self._engine.memory(),
         )
 
     # --- running ---------------------------------------------------------------------------------
@@ -105,6 +108,7 @@ class Daemon:
                 self._tasks = tasks
                 tasks.start_soon(self._reloader.run)
                 tasks.start_soon(self._follow_engine)
+                tasks.start_soon(self._follow_memory)
                 tasks.start_soon(self._reconcile_forever)
                 task_status.started()
         except* EngineDiedError as group:
@@ -116,6 +120,14 @@ class Daemon:
         while True:
             await self._engine.changed()
             self._signal.set()
+
+    async def _follow_memory(self) -> None:
+        """Look at the memory now and then: what was put off may fit, or what is held be too much."""
+        while True:
+            await anyio.sleep(self._settings.memory.look)
+            memory = self._memory_watch.look(self._engine)
+            if memory is not None and (is_too_much(memory) or self._ledger.has_deferred()):
+                self._signal.set()
 
     async def _reconcile_forever(self) -> None:
         while True:
@@ -130,7 +142,8 @@ class Daemon:
         document, identity = self._reloader.document, self._engine.identity
         if identity != self._identity:
             self._switch(identity)
-        if identity is None:
+        warmer = self._warmer
+        if identity is None or warmer is None:
             return
         if document is None:
             if self._reloader.status.seen:
@@ -140,21 +153,35 @@ class Daemon:
         if not await self._render_all(document):
             self._signal.set()
             return
-        self._update_ledger(document)
-        plan = self._make_plan(document)
-        self._report_plan(plan, generation)
-        self._apply(plan)
+        self._update_ledger(document, warmer)
+        memory = self._memory_watch.look(self._engine)
+        plan = self._make_plan(document, warmer, memory)
+        self._report_plan(plan, generation, warmer)
+        self._apply(plan, warmer)
         self._report_ready(len(document.entries))
-        self._fill()
+        warmer.fill()
 
     def _switch(self, identity: Identity | None) -> None:
-        for scope in self._in_flight.values():
-            scope.cancel()
+        if self._warmer is not None:
+            self._warmer.retire()
         self._forget(identity)
+        self._warmer = Warmer(
+            self._engine,
+            self._ledger,
+            self._tell,
+            self._tasks,
+            self._turnstile,
+            on_change=self._signal.set,
+            on_idle=lambda: self._reloader.mark_applied(self._generation),
+            room_delay=self._settings.memory.look,
+            randomness=self._randomness,
+        )
         model = identity.model if identity else None
         if self._last_model is not None:
             self._tell.model_changed(model, self._last_model)
         self._last_model = model or self._last_model
+        if identity is not None and identity.unwarmable is not None:
+            self._tell.unwarmable(identity)
 
     def _is_overtaken(self, document: Document) -> bool:
         return self._reloader.document is not document or self._engine.identity != self._identity
@@ -171,6 +198,8 @@ class Daemon:
         return not self._is_overtaken(document)
 
     async def _render(self, entry: Entry) -> Rendered:
+        if self._identity is not None and self._identity.unwarmable is not None:
+            return NotWarmableError(self._identity.unwarmable)
         try:
             return await self._engine.render(entry)
         except RenderError as error:
@@ -181,14 +210,15 @@ class Daemon:
             # The foreign message may quote the prompt; its type does not.
             return RenderError(f"rendering failed with {type(error).__name__}")
 
-    def _update_ledger(self, document: Document) -> None:
+    def _update_ledger(self, document: Document, warmer: Warmer) -> None:
         before, warm_before = self._ledger.problems, self._ledger.warm_names()
         self._ledger.update(document, self._renders)
+        is_told = self._identity is not None and self._identity.unwarmable is not None
         for name, error in self._ledger.problems.items():
-            if str(before.get(name)) != str(error):
+            if str(before.get(name)) != str(error) and not is_told:
                 status = problem_status(name, error)
                 self._tell.failed(name, status.state, str(error))
-        held = self._held()
+        held = warmer.held()
         for key, slot in self._ledger.slots.items():
             if slot.state in ("warm", "stored_not_served") and key not in held:
                 slot.mark_pending()
@@ -199,125 +229,60 @@ class Daemon:
                 warmed = Warmed(size, 0, size, held[key].kv_bytes)
                 self._tell.warmed(warmed, 0.0, [n for n in slot.names if n not in warm_before])
 
-    def _make_plan(self, document: Document) -> Plan:
-        for key in [key for key in self._in_flight if key not in self._ledger.slots]:
-            self._in_flight.pop(key).cancel()
-        return make_plan(
-            self._ledger.wanted(document),
-            self._held(),
-            in_flight=self._in_flight,
+    def _make_plan(self, document: Document, warmer: Warmer, memory: Memory | None) -> Plan:
+        warmer.cancel(warmer.in_flight - self._ledger.slots.keys())
+        wanted, held = self._ledger.wanted(document), warmer.held()
+        plan = make_plan(
+            wanted,
+            held,
+            in_flight=warmer.in_flight,
             waiting=self._ledger.waiting(anyio.current_time()),
             previous=self._ledger.previous(),
         )
+        if memory is None:
+            return plan
+        room = Room(memory, self._engine.cost(), self._ledger.prefixes(), frozenset(held))
+        return admit(plan, wanted, room)
 
-    def _apply(self, plan: Plan) -> None:
-        self._queue = list(plan.warm)
-        self._drop_after = {}
-        for drop in plan.drop:
-            if drop.after is not None:
-                self._drop_after.setdefault(drop.after, []).append(drop.key)
-        self._drop([drop.key for drop in plan.drop if drop.after is None])
+    def _apply(self, plan: Plan, warmer: Warmer) -> None:
+        for key, shortage in plan.short.items():
+            warmer.defer(self._ledger.slots[key], shortage)
+        self._declare(plan)
+        warmer.carry_out(plan)
         kept_for_now = {drop.key for drop in plan.drop}
         for key in [key for key in self._ledger.retired if key not in kept_for_now]:
             del self._ledger.retired[key]
 
-    def _drop(self, keys: list[str]) -> None:
-        """Begin to free prefixes; the engine may be too busy to do it now, which holds up nothing else."""
-        slots = [self._ledger.retired.pop(key, None) for key in keys]
-        if keys:
-            self._dropping.update(keys)
-            self._tasks.start_soon(self._free, keys, [slot for slot in slots if slot is not None])
-
-    async def _free(self, keys: list[str], slots: list[Slot]) -> None:
-        await self._engine.drop(keys)
-        self._dropping.difference_update(keys)
-        for slot in slots:
-            self._tell.dropped(slot)
-        self._fill()
-
-    def _held(self) -> dict[str, Held]:
-        """What the engine holds and is not about to free."""
-        return {key: held for key, held in self._engine.held().items() if key not in self._dropping}
-
-    # --- warming ---------------------------------------------------------------------------------
+    def _declare(self, plan: Plan) -> None:
+        """Tell the engine what is to be held, so that what prefixes share is there once."""
+        dropped = {drop.key for drop in plan.drop}
+        # What waits for the pressure to go keeps what has been done of it; what lacks bytes does not.
+        lacking = {key for key, shortage in plan.short.items() if shortage.needed or key in dropped}
+        declared = frozenset(self._ledger.slots) - lacking
+        if declared != self._declared:
+            self._declared = declared
+            self._engine.declare(
+                [self._ledger.slots[key].prefix for key in self._ledger.slots if key in declared]
+            )
 
     def _fill(self) -> None:
-        """Start as many warmings as the bound allows; note when nothing is left to do."""
-        while self._queue and self._running < self._settings.warm.concurrency:
-            self._start(self._queue.pop(0))
-        if not (self._queue or self._in_flight or self._dropping):
-            self._reloader.mark_applied(self._generation)
-
-    def _start(self, wanted: Wanted) -> None:
-        slot, scope = self._ledger.slots[wanted.key], anyio.CancelScope()
-        self._in_flight[wanted.key] = scope
-        # Counts cancelled warmings that have not ended yet, too: the bound holds across reloads.
-        self._running += 1
-        slot.mark_warming()
-        self._tell.warming(slot)
-        self._tasks.start_soon(self._warm, wanted.key, slot, scope)
-
-    async def _warm(self, key: str, slot: Slot, scope: anyio.CancelScope) -> None:
-        identity = self._identity
-        try:
-            with scope:
-                await self._warm_and_verify(key, slot)
-        except EngineDiedError:
-            raise
-        except Exception as error:  # noqa: BLE001 - one failed warming must not end the others
-            # A model that goes away takes its warmings with it; that is no failure of theirs.
-            if self._engine.identity == identity:
-                self._fail(slot, error)
-        finally:
-            self._running -= 1
-            if self._in_flight.get(key) is scope:
-                del self._in_flight[key]
-            elif slot.state == "warming" and key not in self._in_flight:
-                slot.mark_pending()
-        # Not reached when the daemon itself is told to stop.
-        if scope.cancel_called:
-            # It may have been held in the same moment.
-            self._signal.set()
-        self._fill()
-
-    async def _warm_and_verify(self, key: str, slot: Slot) -> None:
-        def on_progress(done: int) -> None:
-            slot.done_tokens = done
-
-        began = time.perf_counter()
-        warmed = await self._engine.warm(slot.prefix, on_progress)
-        try:
-            cached = await self._engine.look_up(slot.entry, slot.prefix)
-        except Exception:
-            # Not proved is not warm: the next try begins from nothing.
-            await self._engine.drop([key])
-            raise
-        milliseconds = (time.perf_counter() - began) * 1000
-        slot.mark_held(warmed, cached=cached)
-        if slot.state == "warm":
-            self._tell.warmed(warmed, milliseconds, list(slot.names))
-        else:
-            for name in slot.names:
-                self._tell.failed(name, slot.state, slot.reason or "")
-        self._drop(self._drop_after.pop(key, []))
-
-    def _fail(self, slot: Slot, error: Exception) -> None:
-        delay = retry_delay(slot.failures + 1, self._randomness())
-        reason = f"warming failed with {type(error).__name__}"
-        slot.mark_failed(reason, not_before=anyio.current_time() + delay)
-        for name in slot.names:
-            self._tell.failed(name, "failed", reason, retry_in=round(delay, 3))
-        self._signal.set()
+        if self._warmer is not None:
+            self._warmer.fill()
 
     # --- reporting -------------------------------------------------------------------------------
 
-    def _report_plan(self, plan: Plan, generation: int) -> None:
-        queued = {wanted.key for wanted in self._queue}
+    def _report_plan(self, plan: Plan, generation: int, warmer: Warmer) -> None:
         is_news = generation != self._generation or not self._is_ready
-        is_news = is_news or any(wanted.key not in queued for wanted in plan.warm) or bool(plan.drop)
+        is_news = is_news or any(item.key not in warmer.queued for item in plan.warm) or bool(plan.drop)
         self._generation = generation
         if is_news:
-            self._tell.plan(plan, generation)
+            prefixes = self._ledger.prefixes()
+            held = [prefixes[key].packed for key in plan.keep]
+            held += [prefixes[drop.key].packed for drop in plan.drop if drop.after is not None]
+            costs = entry_costs(plan, prefixes, held, self._engine.cost())
+            self._tell.plan(plan, generation, sum(cost.own for cost in costs if cost.fits))
+            for cost in costs:
+                self._tell.planned(self._ledger.slots[cost.key], cost)
 
     def _report_ready(self, entries: int) -> None:
         if not self._is_ready:

@@ -56,6 +56,16 @@ CATALOGUE: Mapping[str, Kind] = {
         ("generation", "keep", "warm", "drop", "defer", "new_tokens"),
         "what will be done; counts of distinct prefixes, and of tokens at most to prefill",
     ),
+    "entry.planned": Kind(
+        "info",
+        ("entry", "tokens", "own_tokens", "shared_tokens", "kv_bytes", "fits"),
+        "what warming it will take, told before anything is prefilled; `kv_bytes` is null until it is known",
+    ),
+    "entry.deferred": Kind(
+        "warning",
+        ("entry", "needed", "available", "reason"),
+        "it waits for memory, in bytes (0 where it is not by the bytes); it is tried again by itself",
+    ),
     "entry.warming": Kind("info", ("entry", "tokens"), "its prefix is being prefilled"),
     "entry.warmed": Kind(
         "info",
@@ -67,14 +77,25 @@ CATALOGUE: Mapping[str, Kind] = {
         ("entry", "state", "reason", "retry_in_s"),
         "it is not warm; `retry_in_s` is null where only an edit or another model helps",
     ),
-    "entry.dropped": Kind("info", ("entry", "tokens"), "a prefix that nobody wants any more has been freed"),
+    "entry.dropped": Kind(
+        "info",
+        ("entry", "tokens", "reason"),
+        "its prefix has been freed; `reason` is null where nobody wants it any more",
+    ),
     "entry.lost": Kind(
         "warning", ("entry", "tokens"), "the engine no longer holds it; it will be warmed again"
     ),
     "engine.model_changed": Kind(
         "info", ("model", "previous"), "everything is warmed anew for another model"
     ),
+    "engine.unwarmable": Kind("error", ("model", "reason"), "nothing can be kept warm for this model"),
     "engine.died": Kind("error", ("reason",), "the engine cannot go on; the process ends with a failure"),
+    "memory.pressure": Kind(
+        "warning",
+        ("pressure", "limit", "headroom", "warm"),
+        "the system's pressure changed to 1 (normal), 2 or 4 (critical); sizes in bytes",
+    ),
+    "memory.failed": Kind("error", ("reason",), "nothing is warmed until this changes"),
     "watch.rearmed": Kind("info", ("directory",), "a watched folder vanished and is there again"),
     "watch.degraded": Kind(
         "warning", ("reason",), "no events from the system; the file is looked at now and then"

@@ -56,6 +56,10 @@ class Slot:
         self.state, self.reason, self.not_before = "failed", reason, not_before
         self.failures += 1
 
+    def mark_deferred(self, reason: str, *, not_before: float) -> None:
+        """There is no room for it; try again at a loop time."""
+        self.state, self.reason, self.not_before, self.done_tokens = "deferred", reason, not_before, 0
+
     def mark_pending(self) -> None:
         """It is not held and not being warmed (any more)."""
         self.state, self.done_tokens = "pending", 0
@@ -105,6 +109,14 @@ class Ledger:
     def waiting(self, now: float) -> dict[str, float]:
         """Keys that failed and are not due yet, each with the seconds left."""
         return {key: slot.not_before - now for key, slot in self.slots.items() if slot.not_before > now}
+
+    def prefixes(self) -> dict[str, Prefix]:
+        """Every prefix that is wanted, or was wanted and may still be held, by key."""
+        return {key: slot.prefix for key, slot in (*self.retired.items(), *self.slots.items())}
+
+    def has_deferred(self) -> bool:
+        """True when something waits for memory."""
+        return any(slot.state == "deferred" for slot in self.slots.values())
 
     def warm_names(self) -> set[str]:
         """Entries whose prefix is held."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,25 +33,46 @@ class Drop:
         key: The prefix.
         after: Key of the prefix that replaces it, one to be warmed. The old one serves until that is warm
             (make before break); None frees it at once. Of several that replace it, the last to become warm.
+        reason: Why it is freed although it is wanted or still of use; None where nobody wants it any more.
     """
 
     key: str
     after: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """Why a prefix is not warmed now although it could be.
+
+    Attributes:
+        needed: Bytes that warming it takes at most; 0 where it is not by the bytes.
+        available: Bytes that there are for it.
+        reason: In one line, for a person.
+    """
+
+    needed: int
+    available: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The difference between what is wanted and what is held, one item for each distinct prefix."""
+    """The difference between what is wanted and what is held, one item for each distinct prefix.
+
+    Attributes:
+        keep: Keys that need nothing.
+        warm: To be warmed, in this order.
+        drop: To be freed.
+        defer: Not now.
+        short: Of the deferred ones, those that wait for memory, by key.
+    """
 
     keep: tuple[str, ...]
     warm: tuple[Wanted, ...]
     drop: tuple[Drop, ...]
     defer: tuple[Wanted, ...]
-
-    @property
-    def new_tokens(self) -> int:
-        """Tokens of the prefixes to warm: an upper bound, as an engine may reuse a beginning it holds."""
-        return sum(wanted.tokens for wanted in self.warm)
+    short: Mapping[str, Shortage] = field(default_factory=dict)
 
 
 def make_plan(
@@ -76,7 +97,7 @@ def make_plan(
         keep, warm and defer part the wanted keys between them; keep and drop part the held ones (and those in
         flight).
     """
-    distinct = _distinct(wanted)
+    distinct = distinct_prefixes(wanted)
     has = {*held, *in_flight}
     missing = [item for item in distinct if item.key not in has]
     coming = sorted(
@@ -91,7 +112,7 @@ def make_plan(
     )
 
 
-def _distinct(wanted: Sequence[Wanted]) -> list[Wanted]:
+def distinct_prefixes(wanted: Sequence[Wanted]) -> list[Wanted]:
     """The first of each key in warming order."""
     first: dict[str, Wanted] = {}
     for item in sorted(wanted, key=_warming_order):

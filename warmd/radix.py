@@ -173,22 +173,35 @@ class RadixTree(Generic[S]):
         leaf.parent = None
 
 
-def grow(tree: RadixTree[None], tokens: Tokens) -> tuple[Node[None], int]:
-    """Make a path for `tokens` with a node that ends there; returns the node and how many tokens were new."""
-    node, done = tree.walk(tokens)
-    if done < node.end:
-        node = tree.cut(node, done, None, None)
-    if done < len(tokens):
-        node = tree.attach(node, tokens[done:], None)
-    return node, len(tokens) - done
+class Sharing:
+    """Counts what prefixes have in common."""
 
+    def __init__(self, prefixes: Iterable[Tokens] = ()) -> None:
+        self._tree: RadixTree[int] = RadixTree(0)
+        for tokens in prefixes:
+            self.add(tokens)
 
-def own_lengths(prefixes: Iterable[Tokens], held: Iterable[Tokens] = ()) -> list[int]:
-    """How many tokens of each prefix neither a held one nor one before it begins with: what it will cost."""
-    tree: RadixTree[None] = RadixTree(None)
-    for tokens in held:
-        grow(tree, tokens)
-    return [grow(tree, tokens)[1] for tokens in prefixes]
+    def add(self, tokens: Tokens) -> int:
+        """Add a prefix; returns how many of its tokens no other begins with."""
+        return self._count(tokens, 1, 0)
+
+    def remove(self, tokens: Tokens) -> int:
+        """Take out a prefix that was added; returns how many of its tokens no other begins with."""
+        return self._count(tokens, -1, 1)
+
+    def end_of(self, tokens: Tokens) -> Node[int]:
+        """The node that ends with a prefix, made where there is none; its payload counts who needs it."""
+        node, done = self._tree.walk(tokens)
+        if done < node.end:
+            node = self._tree.cut(node, done, node.payload, node.payload)
+        return node if done == len(tokens) else self._tree.attach(node, tokens[done:], 0)
+
+    def _count(self, tokens: Tokens, by: int, alone: int) -> int:
+        own = 0
+        for node in self.end_of(tokens).path():
+            own += len(node.tokens) if node.payload == alone else 0
+            node.payload += by
+        return own
 
 
 def branch_points(prefixes: Sequence[Tokens]) -> list[frozenset[int]]:
@@ -197,7 +210,7 @@ def branch_points(prefixes: Sequence[Tokens]) -> list[frozenset[int]]:
     Returns:
         For each prefix the lengths, more than 0 and less than its own, of what it has in common with others.
     """
-    tree: RadixTree[None] = RadixTree(None)
-    nodes = [grow(tree, tokens)[0] for tokens in prefixes]
+    sharing = Sharing()
+    ends = [sharing.end_of(tokens) for tokens in prefixes]
     # A node begins where paths part or one of them ends.
-    return [frozenset(node.start for node in nodes[index].path()) - {0} for index in range(len(nodes))]
+    return [frozenset(node.start for node in end.path()) - {0} for end in ends]

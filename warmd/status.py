@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from warmd.memory.readings import Memory
 from warmd.prompts.document import FileError
 
 State = Literal[
@@ -70,6 +71,7 @@ class Statistics:
     model: str | None
     document: DocumentStatus
     entries: tuple[EntryStatus, ...] = field(default=())
+    memory: Memory | None = None
 
     def count(self, state: State) -> int:
         """How many entries are in a state."""

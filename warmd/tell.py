@@ -7,10 +7,12 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from warmd import __version__
-from warmd.engines.base import Warmed
+from warmd.admission import EntryCost
+from warmd.engines.base import Identity, Warmed
 from warmd.events import Emit, make_event
 from warmd.ledger import Slot
-from warmd.plan import Plan
+from warmd.memory.readings import Memory
+from warmd.plan import Plan, Shortage
 
 
 class Teller:
@@ -33,7 +35,11 @@ class Teller:
         """Another model was loaded, or (None) the model was unloaded."""
         self._emit(make_event("engine.model_changed", model=model, previous=previous))
 
-    def plan(self, plan: Plan, generation: int) -> None:
+    def unwarmable(self, identity: Identity) -> None:
+        """Nothing can be kept warm for a model."""
+        self._emit(make_event("engine.unwarmable", model=identity.model, reason=identity.unwarmable))
+
+    def plan(self, plan: Plan, generation: int, new_tokens: int) -> None:
         """A plan was made."""
         self._emit(
             make_event(
@@ -43,9 +49,54 @@ class Teller:
                 warm=len(plan.warm),
                 drop=len(plan.drop),
                 defer=len(plan.defer),
-                new_tokens=plan.new_tokens,
+                new_tokens=new_tokens,
             )
         )
+
+    def planned(self, slot: Slot, cost: EntryCost) -> None:
+        """What warming a prefix will take, before anything is computed."""
+        for name in slot.names:
+            self._emit(
+                make_event(
+                    "entry.planned",
+                    entry=name,
+                    tokens=cost.tokens,
+                    own_tokens=cost.own,
+                    shared_tokens=cost.tokens - cost.own,
+                    kv_bytes=cost.kv_bytes,
+                    fits=cost.fits,
+                )
+            )
+
+    def deferred(self, slot: Slot, shortage: Shortage) -> None:
+        """A prefix waits for memory."""
+        for name in slot.names:
+            self._emit(
+                make_event(
+                    "entry.deferred",
+                    entry=name,
+                    needed=shortage.needed,
+                    available=shortage.available,
+                    reason=shortage.reason,
+                )
+            )
+
+    def pressure(self, memory: Memory) -> None:
+        """The system's memory pressure has changed."""
+        self._emit(
+            make_event(
+                "memory.pressure",
+                level="info" if memory.pressure <= 1 else "warning",
+                pressure=memory.pressure,
+                limit=memory.limit,
+                headroom=memory.headroom,
+                warm=memory.warm,
+            )
+        )
+
+    def memory_failed(self, reason: str) -> None:
+        """The memory cannot be read, or the limit leaves no room at all."""
+        self._emit(make_event("memory.failed", reason=reason))
 
     def warming(self, slot: Slot) -> None:
         """The warming of a prefix begins."""
@@ -80,7 +131,7 @@ class Teller:
         """An entry is not warm, why, and in how many seconds it is tried again."""
         self._emit(make_event("entry.failed", entry=name, state=state, reason=reason, retry_in_s=retry_in))
 
-    def dropped(self, slot: Slot) -> None:
-        """A prefix that nobody wants any more was freed."""
+    def dropped(self, slot: Slot, reason: str | None) -> None:
+        """A prefix was freed, and why, if not because nobody wants it any more."""
         for name in slot.names:
-            self._emit(make_event("entry.dropped", entry=name, tokens=len(slot.prefix)))
+            self._emit(make_event("entry.dropped", entry=name, tokens=len(slot.prefix), reason=reason))

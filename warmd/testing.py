@@ -13,6 +13,8 @@ import anyio.lowlevel
 
 from warmd.engines.base import EngineDiedError, Held, Identity, Prefix, Warmed
 from warmd.errors import NotWarmableError
+from warmd.memory.cost import Cost
+from warmd.memory.readings import Memory
 from warmd.prompts.document import Entry
 from warmd.radix import common_length
 
@@ -47,6 +49,7 @@ class FakeEngine:
         calls: Every call, in order.
         running: Warmings that are going on now.
         peak_concurrency: The most warmings that ever went on at once.
+        declared: Keys of the prefixes that were declared last.
     """
 
     def __init__(
@@ -65,6 +68,10 @@ class FakeEngine:
         self._warm_errors: dict[str, list[Exception]] = {}
         self._gates: dict[str, anyio.Event] = {}
         self._misses: dict[str, int | None] = {}
+        self._limit: int | None = None
+        self._pressure = 1
+        self._memory_error: str | None = None
+        self.declared: frozenset[str] = frozenset()
         self._death: EngineDiedError | None = None
         self._is_changed = False
         self._news = anyio.Event()
@@ -88,6 +95,10 @@ class FakeEngine:
     def miss(self, name: str, cached: int | None = 0) -> None:
         """Make look-ups of an entry find `cached` tokens at most; None: the engine cannot tell."""
         self._misses[name] = cached
+
+    def limit_memory(self, limit: int | None, *, pressure: int = 1, error: str | None = None) -> None:
+        """Keep a limit of so many bytes, all of which prefixes may take; None: as if there were none."""
+        self._limit, self._pressure, self._memory_error = limit, pressure, error
 
     def lose(self, name: str) -> None:
         """Forget an entry's prefix, as an engine does that evicts it."""
@@ -128,6 +139,23 @@ class FakeEngine:
     def held(self) -> Mapping[str, Held]:
         """What is held now, by key."""
         return {key: held for key, (_, held) in self._stored.items()}
+
+    def memory(self) -> Memory | None:
+        """What `limit_memory` said, less what is held."""
+        if self._limit is None:
+            return None
+        taken = sum(held.kv_bytes or 0 for _, held in self._stored.values())
+        error = self._memory_error
+        headroom = self._limit - taken if error is None else 0
+        return Memory(self._limit, taken, 0, taken, headroom, self._pressure, error=error)
+
+    def cost(self) -> Cost:
+        """So much a token, and nothing besides."""
+        return Cost(self._kv_bytes_per_token, largest_share=0.0, step=1)
+
+    def declare(self, prefixes: Collection[Prefix]) -> None:
+        """Remember them."""
+        self.declared = frozenset(prefix.key for prefix in prefixes)
 
     async def changed(self) -> None:
         """Return after `lose` or `load`, also when that was before the call; raise after `die`."""

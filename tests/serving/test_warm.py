@@ -73,7 +73,8 @@ def test_requests_of_different_lengths_in_one_batch_get_their_cold_answers(
         server.wait_for("entry.warmed", entry="other")
         with ThreadPoolExecutor(len(requests)) as threads:
             answers = list(threads.map(lambda request: server.chat(request, max_tokens=24), requests))
-        assert [cached(answer) > 0 for answer in answers] == [True, True, True, False, True]
+        # The one in the middle shares no more with the others than what the template begins with.
+        assert [cached(answer) > 10 for answer in answers] == [True, True, True, False, True]
         expected = [cold_answer(models[architecture], request, max_tokens=24) for request in requests]
         assert [text(answer) for answer in answers] == expected
 
@@ -115,7 +116,8 @@ def test_only_what_was_edited_is_prefilled(models: dict[str, Path], tmp_path: Pa
 
         write(prompts, [two, one, three])
         added = server.wait_for("entry.warmed", entry="three")
-        assert added["new_tokens"] == added["tokens"]
+        assert added["new_tokens"] == added["tokens"] - added["reused_tokens"]
+        assert added["reused_tokens"] < 10
         write(prompts, [two, {**one, "messages": system("1. changed " + RULES)}, three])
         edited = server.wait_for("entry.warmed", entry="one")
         assert edited["new_tokens"] == edited["tokens"]

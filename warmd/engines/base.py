@@ -122,7 +122,7 @@ class Engine(Protocol):
         """What the loaded model's state costs; None while that is not known."""
 
     def declare(self, prefixes: Collection[Prefix]) -> None:
-        """Tell every prefix that is to be held, before one of them is warmed: what they share is held once."""
+        """Tell every prefix that is to be held, before any is warmed: what they share is held once."""
 
     async def changed(self) -> None:
         """Return when `identity` or `held` may have changed other than through this object's methods.

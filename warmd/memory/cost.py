@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-STEP = 256
-"""Caches grow by blocks of this many tokens while they are being filled."""
-
 
 @dataclass(frozen=True, slots=True)
 class Window:
@@ -37,6 +34,8 @@ class Cost:
             state changes hands.
         quantised_from: Length from which on a prefix's rows are held quantised; None where they never are.
         quantised_row_bytes: For every token of such a prefix.
+        transient: What computing a chunk takes besides, as measured last; 0 before the first.
+        step: Caches grow by blocks of so many tokens while they are being filled.
     """
 
     row_bytes: int
@@ -45,6 +44,8 @@ class Cost:
     largest_share: float = 1.0
     quantised_from: int | None = None
     quantised_row_bytes: int = 0
+    transient: int = 0
+    step: int = 256
 
     @property
     def is_cuttable(self) -> bool:
@@ -66,7 +67,7 @@ class Cost:
 
     def working(self, tokens: int) -> int:
         """A cache that is being filled up to so many tokens, before it changes hands."""
-        rows = self._row_bytes_at(tokens) * -(-tokens // STEP) * STEP
+        rows = self._row_bytes_at(tokens) * -(-tokens // self.step) * self.step
         if self.quantised_from is not None:
             rows = max(rows, self.row_bytes * min(tokens, self.quantised_from))
         return rows + self.snapshot(tokens)
@@ -75,12 +76,7 @@ class Cost:
         is_quantised = self.quantised_from is not None and tokens >= self.quantised_from
         return self.quantised_row_bytes if is_quantised else self.row_bytes
 
-    def peak(self, tokens: int, transient: int = 0) -> int:
-        """The most that warming a prefix takes for a moment, besides what is held already.
-
-        Args:
-            tokens: Length of the prefix.
-            transient: What computing one chunk takes besides.
-        """
+    def peak(self, tokens: int) -> int:
+        """The most that warming so many tokens takes for a moment, besides what is held already."""
         working = self.working(tokens)
-        return working + max(transient, int(working * self.largest_share))
+        return working + max(self.transient, int(working * self.largest_share))

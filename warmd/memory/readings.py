@@ -107,6 +107,7 @@ class Memory:
         warm: Held by warm prefixes.
         headroom: What warming may still take; negative when it took too much.
         pressure: 1 normal, 2 warning, 4 critical.
+        reserve: Kept free for live requests, beyond the headroom.
         error: Why the last look failed, in one line. Headroom, and whatever else is not known then, is 0:
             what cannot be seen is not spent.
     """
@@ -117,6 +118,7 @@ class Memory:
     warm: int
     headroom: int
     pressure: int
+    reserve: int = 0
     error: str | None = None
 
     @classmethod
@@ -129,13 +131,26 @@ class Memory:
             warm=warm,
             headroom=headroom(reading, limit),
             pressure=reading.pressure,
+            reserve=limit.reserve,
         )
+
+    @property
+    def available(self) -> int:
+        """Headroom once mlx's pool has been given back, as it is when there is need."""
+        return self.headroom + self.cache
 
     @classmethod
     def unknown(cls, error: ReadingError, limit: Limit, warm: int) -> Memory:
         """From a failed look at the memory and the bytes held by warm prefixes."""
         return cls(
-            limit=limit.size or 0, active=0, cache=0, warm=warm, headroom=0, pressure=0, error=str(error)
+            limit=limit.size or 0,
+            active=0,
+            cache=0,
+            warm=warm,
+            headroom=0,
+            pressure=0,
+            reserve=limit.reserve,
+            error=str(error),
         )
 
 

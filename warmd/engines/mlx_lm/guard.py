@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import mlx.core as mx
 
@@ -75,18 +75,19 @@ class Guard:
     def __init__(self, limit: Limit, meter: Meter | None = None) -> None:
         self.limit = limit
         self._meter = meter or MlxMeter()
-        self.cost: Cost | None = None
-        """Of the loaded model; None while there is none."""
+        self._cost: Cost | None = None
         self._transient: Transient | None = None
 
     def model_loaded(self, cost: Cost | None) -> None:
         """Another model, or none: nothing measured holds any more."""
-        self.cost, self._transient = cost, None
+        self._cost, self._transient = cost, None
 
     @property
-    def transient(self) -> int:
-        """Bytes that a chunk took besides the state, as measured last; 0 before the first."""
-        return self._transient.bytes if self._transient else 0
+    def cost(self) -> Cost | None:
+        """Of the loaded model, as far as it has been measured; None while there is none."""
+        if self._cost is None or self._transient is None:
+            return self._cost
+        return replace(self._cost, transient=self._transient.bytes)
 
     def memory(self, warm: int) -> Memory:
         """How things are, from any thread; `warm` are the bytes that the store holds."""
@@ -98,9 +99,8 @@ class Guard:
         Raises:
             NoRoomError: Warming so many tokens would not fit.
         """
-        if self.cost is None:
-            return
-        needed, room = self.cost.peak(tokens, self.transient), self._room()
+        cost = self.cost
+        needed, room = cost.peak(tokens) if cost is not None else 0, self._room()
         if needed > room:
             room = self._cleared()
         if needed > room:
@@ -132,11 +132,11 @@ class Guard:
         self._transient = Transient(max(0, mx.get_peak_memory() - before), size, end)
 
     def _takes(self, done: int, size: int) -> int:
-        if self.cost is None:
+        if self._cost is None:
             return 0
         if self._transient is None:
-            return _growth(self.cost, done + size)
-        return self._transient.scaled(self.cost, size, done + size)
+            return _growth(self._cost, done + size)
+        return self._transient.scaled(self._cost, size, done + size)
 
     def _room(self) -> int:
         try:

@@ -1,0 +1,222 @@
+"""Carries out plans: warms and frees prefixes, never more at once than allowed."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Set
+
+import anyio
+from anyio.abc import TaskGroup
+
+from warmd.backoff import retry_delay
+from warmd.engines.base import Engine, EngineDiedError, Held, NoRoomError
+from warmd.ledger import Ledger, Slot
+from warmd.plan import Drop, Plan, Shortage, Wanted
+from warmd.tell import Teller
+
+
+class Warmer:
+    """What goes on in one engine for one identity of it.
+
+    Args:
+        engine: Where to warm.
+        ledger: What is known of each prefix.
+        tell: Receives what happens.
+        tasks: Where warmings run.
+        turnstile: Shared by all warmers of a daemon.
+        on_change: Called when a plan should be made again.
+        on_idle: Called when nothing is left to do.
+        room_delay: Seconds before a prefix that found no room is tried again.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        ledger: Ledger,
+        tell: Teller,
+        tasks: TaskGroup,
+        turnstile: Turnstile,
+        *,
+        on_change: Callable[[], None],
+        on_idle: Callable[[], None],
+        room_delay: float,
+        randomness: Callable[[], float] = random.random,
+    ) -> None:
+        self._engine = engine
+        self._identity = engine.identity
+        self._ledger = ledger
+        self._tell = tell
+        self._tasks = tasks
+        self._turnstile = turnstile
+        self._on_change = on_change
+        self._on_idle = on_idle
+        self._room_delay = room_delay
+        self._randomness = randomness
+        self._queue: list[Wanted] = []
+        self._in_flight: dict[str, anyio.CancelScope] = {}
+        self._drop_after: dict[str, list[Drop]] = {}
+        self._dropping: set[str] = set()
+
+    @property
+    def in_flight(self) -> frozenset[str]:
+        """Keys that are being warmed."""
+        return frozenset(self._in_flight)
+
+    @property
+    def queued(self) -> frozenset[str]:
+        """Keys whose turn has not come."""
+        return frozenset(item.key for item in self._queue)
+
+    def held(self) -> dict[str, Held]:
+        """What the engine holds and is not about to free."""
+        return {key: held for key, held in self._engine.held().items() if key not in self._dropping}
+
+    def retire(self) -> None:
+        """The engine's identity is gone: stop everything, and say no more."""
+        self.cancel(self.in_flight)
+        self._queue = []
+        self._on_idle = _nothing
+
+    def cancel(self, keys: Set[str]) -> None:
+        """Stop warming these."""
+        for key in keys & self.in_flight:
+            self._in_flight.pop(key).cancel()
+
+    def carry_out(self, plan: Plan) -> None:
+        """Replace what is queued, and free what is to be freed; `fill` begins to warm."""
+        self._queue = list(plan.warm)
+        self._drop_after = {}
+        for drop in plan.drop:
+            if drop.after is not None:
+                self._drop_after.setdefault(drop.after, []).append(drop)
+        self._drop([drop for drop in plan.drop if drop.after is None])
+
+    # --- warming ---------------------------------------------------------------------------------
+
+    def fill(self) -> None:
+        """Start as many warmings as the bound allows; note when nothing is left to do."""
+        while self._queue and self._turnstile.enter():
+            self._start(self._queue.pop(0))
+        if not (self._queue or self._in_flight or self._dropping):
+            self._on_idle()
+
+    def _start(self, wanted: Wanted) -> None:
+        slot, scope = self._ledger.slots[wanted.key], anyio.CancelScope()
+        self._in_flight[wanted.key] = scope
+        slot.mark_warming()
+        self._tell.warming(slot)
+        self._tasks.start_soon(self._warm, wanted.key, slot, scope)
+
+    async def _warm(self, key: str, slot: Slot, scope: anyio.CancelScope) -> None:
+        try:
+            with scope:
+                await self._warm_and_verify(key, slot)
+        except EngineDiedError:
+            raise
+        except Exception as error:  # noqa: BLE001 - one failed warming must not end the others
+            # A model that goes away takes its warmings with it; that is no failure of theirs.
+            if self._engine.identity == self._identity:
+                self._fail(slot, error)
+        finally:
+            self._turnstile.leave()
+            if self._in_flight.get(key) is scope:
+                del self._in_flight[key]
+            elif slot.state == "warming" and key not in self._in_flight:
+                slot.mark_pending()
+        # Not reached when the daemon itself is told to stop.
+        if scope.cancel_called:
+            # It may have been held in the same moment.
+            self._on_change()
+        self._turnstile.next()
+
+    async def _warm_and_verify(self, key: str, slot: Slot) -> None:
+        def on_progress(done: int) -> None:
+            slot.done_tokens = done
+
+        began = time.perf_counter()
+        warmed = await self._engine.warm(slot.prefix, on_progress)
+        try:
+            cached = await self._engine.look_up(slot.entry, slot.prefix)
+        except Exception:
+            # Not proved is not warm: the next try begins from nothing.
+            await self._engine.drop([key])
+            raise
+        milliseconds = (time.perf_counter() - began) * 1000
+        slot.mark_held(warmed, cached=cached)
+        if slot.state == "warm":
+            self._tell.warmed(warmed, milliseconds, list(slot.names))
+        else:
+            for name in slot.names:
+                self._tell.failed(name, slot.state, slot.reason or "")
+        self._drop(self._drop_after.pop(key, []))
+
+    def _fail(self, slot: Slot, error: Exception) -> None:
+        if isinstance(error, NoRoomError):
+            # The plan had expected that it fits: not before the memory has been looked at again.
+            not_before = anyio.current_time() + self._room_delay
+            self.defer(slot, Shortage(error.needed, error.available, str(error)), not_before=not_before)
+        else:
+            delay = retry_delay(slot.failures + 1, self._randomness())
+            reason = f"warming failed with {type(error).__name__}"
+            slot.mark_failed(reason, not_before=anyio.current_time() + delay)
+            for name in slot.names:
+                self._tell.failed(name, "failed", reason, retry_in=round(delay, 3))
+        self._on_change()
+
+    def defer(self, slot: Slot, shortage: Shortage, *, not_before: float = 0.0) -> None:
+        """A prefix waits for memory; told when that is news."""
+        is_news = slot.state != "deferred"
+        slot.mark_deferred(shortage.reason, not_before=not_before)
+        if is_news:
+            self._tell.deferred(slot, shortage)
+
+    # --- freeing ---------------------------------------------------------------------------------
+
+    def _drop(self, drops: list[Drop]) -> None:
+        """Begin to free prefixes; the engine may be too busy to do it now, which holds up nothing else."""
+        if drops:
+            known = {**self._ledger.slots, **self._ledger.retired}
+            slots = [(known[drop.key], drop.reason) for drop in drops if drop.key in known]
+            for drop in drops:
+                self._ledger.retired.pop(drop.key, None)
+            keys = [drop.key for drop in drops]
+            self._dropping.update(keys)
+            self._tasks.start_soon(self._free, keys, slots)
+
+    async def _free(self, keys: list[str], slots: list[tuple[Slot, str | None]]) -> None:
+        await self._engine.drop(keys)
+        self._dropping.difference_update(keys)
+        for slot, reason in slots:
+            self._tell.dropped(slot, reason)
+        self.fill()
+
+
+def _nothing() -> None:
+    """Nobody is to be told."""
+
+
+class Turnstile:
+    """Bounds how many warmings run, also across reloads and models.
+
+    Cancelled ones that have not ended yet count.
+
+    Args:
+        places: The bound.
+        next: Called when one has ended.
+    """
+
+    def __init__(self, places: int, next: Callable[[], None]) -> None:  # noqa: A002 - reads as what it is
+        self._free = places
+        self.next = next
+
+    def enter(self) -> bool:
+        """Take a place, if there is one."""
+        if self._free == 0:
+            return False
+        self._free -= 1
+        return True
+
+    def leave(self) -> None:
+        """Give a place back."""
+        self._free += 1
