@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tests.bench import idle, interference, reloads, saves, ttft
+from tests.bench import idle, interference, reloads, saves, sharing, ttft
 from tests.bench.report import Result, as_json, format_table
 from tests.bench.rig import Setting, dequantise, describe_load, find_openblas
 from tests.serving import process
@@ -25,9 +25,11 @@ BENCHMARKS: dict[str, Callable[[Setting], Result]] = {
     "interference": interference.run,
     "idle": idle.run,
     "reloads": reloads.run,
+    "sharing": sharing.run,
 }
-# Growth does not depend on the model's size, and a real one takes many minutes over it.
-ON_TINY_ONLY = {"reloads"}
+# Growth does not depend on the model's size, and a real one takes many minutes over it; the store is measured
+# on toy models of several kinds, or on state that was never computed.
+ON_TINY_ONLY = {"reloads", "sharing"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -91,7 +93,7 @@ def _make_setting(name: str, args: argparse.Namespace, scratch: Path) -> Setting
 
 
 def _describe_environment(setting: Setting) -> list[str]:
-    blas = f"{setting.preload} preloaded" if setting.preload else "mlx's own"
+    blas = f"{setting.preload} preloaded into servers" if setting.preload else "mlx's own"
     packages = ", ".join(f"{name} {version(name)}" for name in ("mlx", "mlx-lm"))
     return [
         f"environment: {platform.system()} {platform.machine()}, {describe_load()}; Python "

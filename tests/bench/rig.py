@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ import mlx.core as mx
 from mlx_lm.utils import dequantize_model, load, load_tokenizer, save_model
 
 from tests.serving.process import Json, Server, serving
+from tests.toys import make_model
 
 OPENBLAS = "libopenblas.so.0"
 PREFIX_TOKENS = 2000
@@ -63,10 +65,8 @@ class Setting:
         return {} if self.preload is None else {"LD_PRELOAD": self.preload}
 
     def folder(self, name: str) -> Path:
-        """A folder of its own for one benchmark."""
-        path = self.scratch / name
-        path.mkdir(parents=True)
-        return path
+        """A new folder."""
+        return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.scratch))
 
 
 def find_openblas() -> str | None:
@@ -78,6 +78,11 @@ def find_openblas() -> str | None:
     except OSError:
         return None
     return OPENBLAS
+
+
+def load_architecture(setting: Setting, architecture: str, **config: Any) -> Any:
+    """A toy model in this process; `config` overrides its config.json."""
+    return load(str(make_model(setting.folder(architecture), architecture=architecture, **config)))[0]
 
 
 def dequantise(model: Path, folder: Path) -> Path:
