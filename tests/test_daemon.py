@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from warmd.config import Settings, WarmSettings, WatchSettings
+from warmd.config import MemorySettings, Settings, WarmSettings, WatchSettings
 from warmd.daemon import Daemon
 from warmd.engines.base import EngineDiedError
 from warmd.errors import NotWarmableError, RenderError
@@ -29,7 +29,9 @@ class Running:
     def __init__(self, path: Path, engine: FakeEngine, concurrency: int) -> None:
         self.path, self.engine = path, engine
         self.events: list[Event] = []
-        settings = Settings(watch=QUICK, warm=WarmSettings(concurrency=concurrency))
+        settings = Settings(
+            watch=QUICK, warm=WarmSettings(concurrency=concurrency), memory=MemorySettings(look=0.05)
+        )
         self.daemon = Daemon(engine, path, settings, emit=self._emit, randomness=lambda: 0.5)
         self._news = anyio.Event()
 

@@ -44,6 +44,7 @@ class FakeEngine:
         model: The loaded model's name, or None for an engine that has none yet.
         chunk_tokens: Tokens between two calls of `on_progress`; other tasks run in between.
         kv_bytes_per_token: What a held token is said to cost.
+        unwarmable: Why nothing can be kept warm for the first model, if so.
 
     Attributes:
         calls: Every call, in order.
@@ -53,7 +54,12 @@ class FakeEngine:
     """
 
     def __init__(
-        self, model: str | None = "fake", *, chunk_tokens: int = 512, kv_bytes_per_token: int = 8
+        self,
+        model: str | None = "fake",
+        *,
+        chunk_tokens: int = 512,
+        kv_bytes_per_token: int = 8,
+        unwarmable: str | None = None,
     ) -> None:
         self.calls: list[Call] = []
         self.running = 0
@@ -61,7 +67,7 @@ class FakeEngine:
         self._chunk_tokens = chunk_tokens
         self._kv_bytes_per_token = kv_bytes_per_token
         self._generation = 1
-        self._identity = Identity(model, 1) if model is not None else None
+        self._identity = Identity(model, 1, unwarmable) if model is not None else None
         self._stored: dict[str, tuple[Prefix, Held]] = {}
         self._names: dict[str, str] = {}
         self._render_errors: dict[str, Exception] = {}

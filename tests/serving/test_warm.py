@@ -116,11 +116,11 @@ def test_only_what_was_edited_is_prefilled(models: dict[str, Path], tmp_path: Pa
 
         write(prompts, [two, one, three])
         added = server.wait_for("entry.warmed", entry="three")
-        assert added["new_tokens"] == added["tokens"] - added["reused_tokens"]
+        # All of it, but for what the template begins with.
         assert added["reused_tokens"] < 10
         write(prompts, [two, {**one, "messages": system("1. changed " + RULES)}, three])
         edited = server.wait_for("entry.warmed", entry="one")
-        assert edited["new_tokens"] == edited["tokens"]
+        assert edited["reused_tokens"] < 10
         assert [name for name, new in warmed(server)[before:] if new] == ["three", "one"]
 
         write(prompts, [two])

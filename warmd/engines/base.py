@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 
 from warmd.memory.cost import Cost
 from warmd.memory.readings import Memory
+from warmd.memory.size import format_size
 from warmd.prompts.document import Entry
 from warmd.radix import Tokens, pack
 
@@ -90,7 +91,8 @@ class NoRoomError(Exception):
     """
 
     def __init__(self, needed: int, available: int, reason: str | None = None) -> None:
-        super().__init__(reason or f"needs {needed} bytes, has {available}")
+        shown = f"needs {format_size(needed)}, {format_size(max(0, available))} are available"
+        super().__init__(reason or shown)
         self.needed = needed
         self.available = available
         self.reason = reason
