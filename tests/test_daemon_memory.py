@@ -123,6 +123,21 @@ async def test_memory_that_cannot_be_read_warms_nothing_and_is_told_once(path: P
         assert engine.names_of("warm") == []
         engine.limit_memory(1000)
         await it.until(lambda: it.states() == {"a": "warm"})
+        # The one line says it for all.
+        assert it.named("entry.deferred") == []
+
+
+async def test_a_limit_below_what_is_taken_anyway_is_told_in_one_line(path: Path) -> None:
+    engine = limited(0)
+    async with running(path, entry("a"), entry("b"), engine=engine) as it:
+        await it.until(lambda: set(it.states().values()) == {"deferred"})
+        await anyio.sleep(0.15)
+        reason = "the memory limit of 0 B leaves no room: 0 B are taken without any warm prefix, "
+        assert it.named("memory.failed") == [{"reason": f"{reason}0 B are kept for live requests"}]
+        assert it.named("entry.deferred") == []
+        assert it.status("a").reason == it.named("memory.failed")[0]["reason"]
+        engine.limit_memory(1000)
+        await it.until(lambda: set(it.states().values()) == {"warm"})
 
 
 async def test_a_warming_that_runs_out_of_room_is_deferred_not_failed_and_goes_on_later(path: Path) -> None:

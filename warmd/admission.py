@@ -100,8 +100,8 @@ def admit(plan: Plan, wanted: Sequence[Wanted], room: Room) -> Plan:
         room: Memory and costs.
     """
     memory = room.memory
-    if memory.error is not None or memory.pressure >= WARNING:
-        reason = memory.error or SHORT_OF_MEMORY
+    if memory.blocked is not None or memory.pressure >= WARNING:
+        reason = memory.blocked or SHORT_OF_MEMORY
         plan = _defer(plan, wanted, {item.key: Shortage(0, 0, reason) for item in plan.warm})
         return _shed(plan, wanted, room) if memory.error is None else plan
     return _shed(_Admission(plan, wanted, room).run(), wanted, room)

@@ -157,7 +157,7 @@ class Daemon:
         memory = self._memory_watch.look(self._engine)
         plan = self._make_plan(document, warmer, memory)
         self._report_plan(plan, generation, warmer)
-        self._apply(plan, warmer)
+        self._apply(plan, warmer, memory)
         self._report_ready(len(document.entries))
         warmer.fill()
 
@@ -244,9 +244,10 @@ class Daemon:
         room = Room(memory, self._engine.cost(), self._ledger.prefixes(), frozenset(held))
         return admit(plan, wanted, room)
 
-    def _apply(self, plan: Plan, warmer: Warmer) -> None:
+    def _apply(self, plan: Plan, warmer: Warmer, memory: Memory | None) -> None:
+        is_told = memory is not None and memory.blocked is not None
         for key, shortage in plan.short.items():
-            warmer.defer(self._ledger.slots[key], shortage)
+            warmer.defer(self._ledger.slots[key], shortage, is_told=is_told)
         self._declare(plan)
         warmer.carry_out(plan)
         kept_for_now = {drop.key for drop in plan.drop}

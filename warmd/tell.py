@@ -95,7 +95,7 @@ class Teller:
         )
 
     def memory_failed(self, reason: str) -> None:
-        """The memory cannot be read, or the limit leaves no room at all."""
+        """The memory cannot be read, or the limit leaves no room for anything."""
         self._emit(make_event("memory.failed", reason=reason))
 
     def warming(self, slot: Slot) -> None:

@@ -164,9 +164,11 @@ class Warmer:
                 self._tell.failed(name, "failed", reason, retry_in=round(delay, 3))
         self._on_change()
 
-    def defer(self, slot: Slot, shortage: Shortage, *, not_before: float = 0.0) -> None:
-        """A prefix waits for memory; told when that is news."""
-        is_news = slot.state != "deferred"
+    def defer(
+        self, slot: Slot, shortage: Shortage, *, not_before: float = 0.0, is_told: bool = False
+    ) -> None:
+        """A prefix waits for memory; told when that is news, unless what all wait for has been told."""
+        is_news = slot.state != "deferred" and not is_told
         slot.mark_deferred(shortage.reason, not_before=not_before)
         if is_news:
             self._tell.deferred(slot, shortage)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import mmap
 import os
 from types import SimpleNamespace
 from typing import Any
@@ -31,12 +32,20 @@ _RUSAGE = ctypes.CFUNCTYPE(
 )
 
 
+PAGES = {
+    "free": 1 * GIB // mmap.PAGESIZE,
+    "pageable_external": 5 * GIB // mmap.PAGESIZE,
+    "purgeable": 2 * GIB // mmap.PAGESIZE,
+}
+
+
 def library(**changes: tuple[int, int] | None) -> Any:
     """A library in which each sysctl is a width in bytes and a value; None: there is no such sysctl.
 
     Dots in names are written as two underscores.
     """
-    known = {"hw.memsize": (8, 16 * GIB), "kern.memorystatus_level": (4, 50), PRESSURE: (4, 2)}
+    known = {"hw.memsize": (8, 16 * GIB), PRESSURE: (4, 2)}
+    known |= {f"vm.page_{what}_count": (4, count) for what, count in PAGES.items()}
     known |= {name.replace("__", "."): value for name, value in changes.items()}  # type: ignore[misc]
 
     def sysctl(name: bytes, value: int, size: Any, new: int | None, new_size: int) -> int:
@@ -79,7 +88,7 @@ def test_a_mac() -> None:
 
 
 def test_others_are_never_negative() -> None:
-    assert system(kern__memorystatus_level=(4, 100)).others() == 0
+    assert system(vm__page_free_count=(4, 16 * GIB // mmap.PAGESIZE)).others() == 0
 
 
 def test_the_structure_is_laid_out_as_in_the_header() -> None:
@@ -93,16 +102,12 @@ def test_the_structure_is_laid_out_as_in_the_header() -> None:
         ({"hw__memsize": None}, "cannot read the physical memory: hw.memsize: No such file or directory"),
         ({"hw__memsize": (4, 1)}, "cannot read the physical memory: hw.memsize: expected 8 bytes, found 4"),
         (
-            {"kern__memorystatus_level": (8, 1)},
-            "cannot read the available memory: kern.memorystatus_level: Cannot allocate memory",
+            {"vm__page_purgeable_count": (8, 1)},
+            "cannot read the available memory: vm.page_purgeable_count: Cannot allocate memory",
         ),
         (
-            {"kern__memorystatus_level": (4, 101)},
-            "cannot read the available memory: kern.memorystatus_level: expected 0 to 100 percent, found 101",
-        ),
-        (
-            {"kern__memorystatus_level": (4, -1)},
-            "cannot read the available memory: kern.memorystatus_level: expected 0 to 100 percent, found -1",
+            {"vm__page_free_count": None},
+            "cannot read the available memory: vm.page_free_count: No such file or directory",
         ),
         (
             {"kern__memorystatus_vm_pressure_level": (4, 0)},

@@ -1,76 +1,196 @@
-"""What a prompts file comes to with a model's tokenizer, for `warmd check --model`."""
+"""What a prompts file comes to with a model, for `warmd check --model`: in tokens and bytes."""
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from warmd.admission import Room, admit, entry_costs
+from warmd.config import Settings
 from warmd.engines.base import Prefix
 from warmd.errors import RenderError
+from warmd.memory.cost import Cost
+from warmd.memory.readings import Limit, Memory, Meter, ReadingError
+from warmd.plan import Wanted, make_plan
 from warmd.prefix import Renderer, find_prefix
 from warmd.prompts import Document, Entry
-from warmd.radix import common_length
 
 
 @dataclass(frozen=True, slots=True)
 class RenderedEntry:
-    """One entry in tokens.
+    """One entry in tokens and bytes.
 
     Attributes:
         tokens: Length of its prefix; None when it cannot be kept warm.
-        shared: How many of them, from the beginning, some other entry has too.
+        own: How many of them no entry that is warmed before it begins with.
+        kv_bytes: What holding it takes besides those; None when that is not known.
+        fits: Whether it fits under the memory limit; None when that is not known.
+        shortage: Why it does not fit, or None.
         problem: Why it cannot be kept warm, or None.
     """
 
-    tokens: int | None
-    shared: int | None
+    tokens: int | None = None
+    own: int | None = None
+    kv_bytes: int | None = None
+    fits: bool | None = None
+    shortage: str | None = None
     problem: str | None = None
+
+    @property
+    def shared(self) -> int | None:
+        """How many of its tokens some entry that is warmed before it begins with."""
+        return None if self.tokens is None or self.own is None else self.tokens - self.own
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a model takes. Bytes.
+
+    Attributes:
+        model_bytes: Its weights; None when they are not known.
+        cost: Of its state; None when it is not known, or cannot be kept.
+        problem: Why something is not known, or why nothing can be kept warm; None when all is well.
+        is_warmable: False when nothing can be kept warm.
+    """
+
+    model_bytes: int | None = None
+    cost: Cost | None = None
+    problem: str | None = None
+    is_warmable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """A document in tokens and bytes.
+
+    Attributes:
+        entries: In file order.
+        needs: What the model takes.
+        memory: The limit, and what of it is left once the model is loaded.
+    """
+
+    entries: tuple[RenderedEntry, ...]
+    needs: Needs
+    memory: Memory
+
+    @property
+    def kv_bytes(self) -> int | None:
+        """What everything that fits takes together; None when it is not known."""
+        if self.needs.cost is None:
+            return None
+        return sum(entry.kv_bytes or 0 for entry in self.entries if entry.fits)
+
+    @property
+    def fits(self) -> int | None:
+        """How many entries fit; None when it is not known."""
+        return None if self.needs.cost is None else sum(entry.fits is True for entry in self.entries)
 
 
 def render_document(
-    document: Document, model: str, chat_template_args: dict[str, Any]
-) -> tuple[RenderedEntry, ...]:
-    """Render every entry with a model's tokenizer; its weights are never loaded.
+    document: Document, model: str, settings: Settings, args: Any, chat_template_args: dict[str, Any]
+) -> Rendering:
+    """Render every entry with a model's tokenizer, and count the bytes; its weights are never read.
+
+    Args:
+        document: What to render.
+        model: A folder or a Hugging Face name.
+        settings: Bounds.
+        args: The server's flags.
+        chat_template_args: One of them, parsed.
 
     Raises:
-        CannotStartError: This mlx-lm is too old, or the tokenizer cannot be loaded.
+        CannotStartError: This mlx-lm is too old, or the model cannot be loaded.
     """
     from warmd.engines.mlx_lm.seams import check_seams
 
     check_seams()
+    from warmd.engines.mlx_lm.estimate import check_config
     from warmd.engines.mlx_lm.folder import check_model_folder
+    from warmd.engines.mlx_lm.guard import MlxMeter
     from warmd.engines.mlx_lm.tokenizer import load_request_path
 
     model = os.path.expanduser(model)  # noqa: PTH111 - it may be a hub name
     check_model_folder(model, needs_weights=False)
+    if (folder := Path(model)).is_dir():
+        # A tokenizer reads it as well, and says less clearly what is wrong with it.
+        check_config(model, folder)
     renderer = load_request_path(model, chat_template_args)
-    return describe([_render(entry, renderer) for entry in document.entries])
+    prefixes = [_render(entry, renderer) for entry in document.entries]
+    needs = _find_needs(model, settings.warm.chunk_tokens, args)
+    limit = Limit.parse(settings.memory.limit, settings.memory.reserve)
+    memory = foresee(MlxMeter(), limit, needs.model_bytes or 0)
+    return Rendering(describe(document.entries, prefixes, needs.cost, memory), needs, memory)
 
 
-def describe(prefixes: Sequence[Prefix | RenderError]) -> tuple[RenderedEntry, ...]:
-    """Lengths, and what each prefix has in common with the one it is most like."""
-    found = [prefix.tokens for prefix in prefixes if isinstance(prefix, Prefix)]
-    shared = _shared(found)
-    lengths = iter(shared)
-    return tuple(
-        RenderedEntry(len(prefix), next(lengths))
-        if isinstance(prefix, Prefix)
-        else RenderedEntry(None, None, str(prefix))
-        for prefix in prefixes
+def foresee(meter: Meter, limit: Limit, model_bytes: int) -> Memory:
+    """The memory as it would be with a model just loaded.
+
+    The process itself and what computing a chunk takes come on top; neither is known before it runs.
+    """
+    try:
+        size = limit.bytes(meter.read()) if limit.size is None else limit.size
+    except ReadingError as error:
+        return Memory.unknown(error, limit, warm=0)
+    return Memory(
+        limit=size,
+        active=model_bytes,
+        cache=0,
+        warm=0,
+        headroom=size - model_bytes - limit.reserve,
+        pressure=1,
+        reserve=limit.reserve,
     )
 
 
-def _shared(prefixes: Sequence[tuple[int, ...]]) -> list[int]:
-    # In sorted order, what a prefix shares with any other it shares with a neighbour.
-    order = sorted(range(len(prefixes)), key=lambda index: prefixes[index])
-    shared = [0] * len(prefixes)
-    for first, second in itertools.pairwise(order):
-        common = common_length(prefixes[first], prefixes[second])
-        shared[first], shared[second] = max(shared[first], common), max(shared[second], common)
-    return shared
+def describe(
+    entries: Sequence[Entry], prefixes: Sequence[Prefix | RenderError], cost: Cost | None, memory: Memory
+) -> tuple[RenderedEntry, ...]:
+    """What the daemon would plan for entries while nothing is warm yet, one item for each."""
+    found = {
+        entry.name: prefix
+        for entry, prefix in zip(entries, prefixes, strict=True)
+        if isinstance(prefix, Prefix)
+    }
+    wanted = [
+        Wanted(entry.name, found[entry.name].key, len(found[entry.name]), entry.priority, entry.index)
+        for entry in entries
+        if entry.name in found
+    ]
+    by_key = {prefix.key: prefix for prefix in found.values()}
+    plan = make_plan(wanted, held=())
+    if cost is not None:
+        plan = admit(plan, wanted, Room(memory, cost, by_key, held=frozenset()))
+    costs = {item.key: item for item in entry_costs(plan, by_key, (), cost)}
+    first = {item.name for item in (*plan.warm, *plan.defer)}
+
+    def item_of(entry: Entry, prefix: Prefix | RenderError) -> RenderedEntry:
+        if isinstance(prefix, RenderError):
+            return RenderedEntry(problem=str(prefix))
+        planned, short = costs[prefix.key], plan.short.get(prefix.key)
+        # Another entry has the very same tokens and comes first: this one takes nothing.
+        own, kv_bytes = (planned.own, planned.kv_bytes) if entry.name in first else (0, 0)
+        shortage = short.reason if short else None
+        if cost is None:
+            return RenderedEntry(len(prefix), own)
+        return RenderedEntry(len(prefix), own, kv_bytes, planned.fits, shortage)
+
+    return tuple(item_of(entry, prefix) for entry, prefix in zip(entries, prefixes, strict=True))
+
+
+def _find_needs(model: str, chunk_tokens: int, args: Any) -> Needs:
+    from warmd.engines.mlx_lm.estimate import UnknownBytesError, estimate
+    from warmd.engines.mlx_lm.measure import UncopyableError
+
+    try:
+        found = estimate(model, chunk_tokens, args)
+    except UnknownBytesError as error:
+        return Needs(problem=f"{error}: bytes unknown")
+    except UncopyableError as error:
+        return Needs(problem=str(error), is_warmable=False)
+    return Needs(found.model_bytes, found.cost)
 
 
 def _render(entry: Entry, renderer: Renderer) -> Prefix | RenderError:

@@ -7,12 +7,14 @@ types are those of the public headers (`libproc.h`, `sys/resource.h`, `sys/sysct
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 from typing import Any
 
 # libproc and sysctl are both in it, and every process has it loaded.
 _LIBRARY = "/usr/lib/libSystem.B.dylib"
 _RUSAGE_INFO_V0 = 0
+_AVAILABLE = ("page_free_count", "page_pageable_external_count", "page_purgeable_count")
 
 
 class RusageInfoV0(ctypes.Structure):
@@ -48,11 +50,13 @@ class MacOS:
         return self._sysctl("hw.memsize", ctypes.c_uint64())
 
     def available(self) -> int:
-        """What new demand can get, by the kernel's own count: pages neither wired nor compressed."""
-        percent = self._sysctl("kern.memorystatus_level", ctypes.c_int())
-        if not 0 <= percent <= 100:
-            raise ValueError(f"kern.memorystatus_level: expected 0 to 100 percent, found {percent}")
-        return self.physical() * percent // 100
+        """What new demand can get without hurting anybody: pages that are free, a file's, or purgeable.
+
+        Not `kern.memorystatus_level`: it takes all that is neither wired nor compressed for available, the
+        memory of idle programs included.
+        """
+        pages = sum(self._sysctl(f"vm.{name}", ctypes.c_uint32()) for name in _AVAILABLE)
+        return pages * mmap.PAGESIZE
 
     def footprint(self) -> int:
         """Physical footprint of this process, as Activity Monitor and the kernel's memory killer count it."""
@@ -67,7 +71,7 @@ class MacOS:
             raise ValueError(f"kern.memorystatus_vm_pressure_level: expected 1, 2 or 4, found {level}")
         return level
 
-    def _sysctl(self, name: str, value: ctypes.c_int | ctypes.c_uint64) -> int:
+    def _sysctl(self, name: str, value: ctypes.c_int | ctypes.c_uint32 | ctypes.c_uint64) -> int:
         size = ctypes.c_size_t(ctypes.sizeof(value))
         arguments = (name.encode(), ctypes.byref(value), ctypes.byref(size), None, ctypes.c_size_t(0))
         self._call("sysctlbyname", name, *arguments)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from warmd.errors import WarmdError
-from warmd.memory.size import parse_limit, parse_size
+from warmd.memory.size import format_size, parse_limit, parse_size
 
 # The rest is for the system itself, and for what other programs take between two looks.
 AUTO_PERCENT = 80
@@ -108,6 +108,7 @@ class Memory:
         headroom: What warming may still take; negative when it took too much.
         pressure: 1 normal, 2 warning, 4 critical.
         reserve: Kept free for live requests, beyond the headroom.
+        spare: Of the warm bytes, those that may go first: checkpoints, which only save time.
         error: Why the last look failed, in one line. Headroom, and whatever else is not known then, is 0:
             what cannot be seen is not spent.
     """
@@ -119,6 +120,7 @@ class Memory:
     headroom: int
     pressure: int
     reserve: int = 0
+    spare: int = 0
     error: str | None = None
 
     @classmethod
@@ -136,8 +138,21 @@ class Memory:
 
     @property
     def available(self) -> int:
-        """Headroom once mlx's pool has been given back, as it is when there is need."""
-        return self.headroom + self.cache
+        """Headroom once mlx's pool and the checkpoints have been given back, as they are in need."""
+        return self.headroom + self.cache + self.spare
+
+    @property
+    def blocked(self) -> str | None:
+        """Why nothing at all can be warmed, in one line, or None."""
+        if self.error is not None:
+            return self.error
+        if self.headroom + self.cache + self.warm > 0:
+            return None
+        taken = self.limit - self.reserve - self.headroom - self.cache - self.warm
+        return (
+            f"the memory limit of {format_size(self.limit)} leaves no room: {format_size(taken)} are taken "
+            f"without any warm prefix, {format_size(self.reserve)} are kept for live requests"
+        )
 
     @classmethod
     def unknown(cls, error: ReadingError, limit: Limit, warm: int) -> Memory:

@@ -14,7 +14,7 @@ class Reporter(Protocol):
         """The system's pressure has changed."""
 
     def memory_failed(self, reason: str) -> None:
-        """The memory cannot be read."""
+        """Nothing can be warmed, and why."""
 
 
 class Source(Protocol):
@@ -34,18 +34,18 @@ class MemoryWatch:
     def __init__(self, tell: Reporter) -> None:
         self._tell = tell
         self._pressure = 1
-        self._error: str | None = None
+        self._is_blocked = False
 
     def look(self, source: Source) -> Memory | None:
         """One look."""
         memory = source.memory()
         if memory is None:
             return None
-        if memory.error is not None:
-            if memory.error != self._error:
-                self._tell.memory_failed(memory.error)
-        elif memory.pressure != self._pressure:
+        is_blocked = memory.blocked is not None
+        if memory.blocked is not None and not self._is_blocked:
+            self._tell.memory_failed(memory.blocked)
+        self._is_blocked = is_blocked
+        if memory.error is None and memory.pressure != self._pressure:
             self._pressure = memory.pressure
             self._tell.pressure(memory)
-        self._error = memory.error
         return memory

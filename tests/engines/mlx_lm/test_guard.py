@@ -198,15 +198,15 @@ def test_a_reading_that_fails_stops_a_warming(llama: Any) -> None:
     it.meter.fail("gone")
     with pytest.raises(NoRoomError, match="cannot read the memory: gone"):
         prefill.step()
-    memory = it.guard.memory(warm=7)
+    memory = it.guard.memory(warm=7, spare=0)
     assert (memory.headroom, memory.warm, memory.error) == (0, 7, "cannot read the memory: gone")
 
 
 def test_the_worst_counter_wins(llama: Any) -> None:
     meter = FakeMeter(active=1 * GB, pool=1 * GB, footprint=3 * GB)
-    assert Guard(Limit(4 * GB, 0), meter).memory(0).headroom == 1 * GB
+    assert Guard(Limit(4 * GB, 0), meter).memory(0, 0).headroom == 1 * GB
     meter.pool = int(2.5 * GB)
-    assert Guard(Limit(4 * GB, 0), meter).memory(0).headroom == int(0.5 * GB)
+    assert Guard(Limit(4 * GB, 0), meter).memory(0, 0).headroom == int(0.5 * GB)
 
 
 def test_the_real_meter_sees_what_mlx_holds() -> None:

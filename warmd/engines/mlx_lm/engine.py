@@ -55,7 +55,8 @@ class MlxLmEngine:
 
     def memory(self) -> Memory:
         """One look at the memory, with what the warm store takes of it."""
-        return self._room.guard.memory(self._room.store.warm_bytes)
+        store = self._room.store
+        return self._room.guard.memory(store.warm_bytes, store.checkpoint_bytes)
 
     def cost(self) -> Cost | None:
         """As measured when the model was loaded."""

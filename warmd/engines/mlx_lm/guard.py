@@ -89,9 +89,14 @@ class Guard:
             return self._cost
         return replace(self._cost, transient=self._transient.bytes)
 
-    def memory(self, warm: int) -> Memory:
-        """How things are, from any thread; `warm` are the bytes that the store holds."""
-        return look(self._meter, self.limit, warm)
+    def memory(self, warm: int, spare: int) -> Memory:
+        """How things are, from any thread.
+
+        Args:
+            warm: Bytes that the store holds.
+            spare: Of those, bytes of checkpoints.
+        """
+        return replace(look(self._meter, self.limit, warm), spare=spare)
 
     def admit(self, tokens: int) -> None:
         """Before the first chunk of a prefix.
@@ -105,6 +110,13 @@ class Guard:
             room = self._cleared()
         if needed > room:
             raise NoRoomError(needed, room)
+
+    def can_spare(self, size: int) -> bool:
+        """True when there is room for something that is not needed, and for as much again."""
+        try:
+            return self._room() >= 2 * size
+        except NoRoomError:
+            return False
 
     def chunk(self, done: int, size: int) -> int:
         """How many of the next `size` tokens to compute at once.

@@ -77,7 +77,9 @@ class Prefill:
     def _begin(self) -> None:
         found = self._store.begin(self._prefix)
         if self._guard is not None and (found is None or found.length < len(self._prefix)):
-            self._guard.admit(len(self._prefix))
+            self._admit(self._guard)
+            # What it frees may be what was found.
+            found = self._store.begin(self._prefix)
         if found is not None:
             more = len(self._prefix) - found.length
             self._cache, self._done = found.copy(more), found.length
@@ -86,6 +88,14 @@ class Prefill:
             if self._provider.draft_model is not None:
                 self._cache += make_prompt_cache(self._provider.draft_model)
         self._reused = self._done
+
+    def _admit(self, guard: Guard) -> None:
+        try:
+            guard.admit(len(self._prefix))
+        except NoRoomError:
+            if not self._store.free_checkpoints():
+                raise
+            guard.admit(len(self._prefix))
 
     def _advance(self) -> None:
         # Chunks end where the server's own steps end, as that is where it quantises.
@@ -127,6 +137,8 @@ class Prefill:
             return
         self._snapshots[self._done] = snapshot
         size, limit = layers.nbytes(snapshot), self._store.checkpoints.max_bytes
+        if self._guard is not None and not self._guard.can_spare(size):
+            limit = 0
         marks = [at for at in self._snapshots if not self._store.is_branch_point(self._prefix, at)]
         while marks and size * len(marks) > limit:
             # Every other one goes, and fewer are made from now on.

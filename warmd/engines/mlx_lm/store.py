@@ -69,7 +69,9 @@ class WarmStore:
         self._hits: dict[str, int] = {}
         self._kv_bytes: dict[str, int] = {}
         self.warm_bytes = 0
-        """Bytes of everything held."""
+        """Bytes of everything held. For any thread, as is the next one."""
+        self.checkpoint_bytes = 0
+        """Of those, bytes of checkpoints."""
         self._publish()
 
     # --- what is wanted --------------------------------------------------------------------------
@@ -172,6 +174,14 @@ class WarmStore:
             self._hits.pop(key, None)
         self._weigh()
 
+    def free_checkpoints(self) -> bool:
+        """Free what only saves time; False when there was nothing of it."""
+        had_some = self.checkpoint_bytes > 0
+        for tree in self._trees.values():
+            tree.thin_out(0)
+        self._weigh()
+        return had_some
+
     def clear(self) -> None:
         """Free everything."""
         self.reset(self._quantised_from)
@@ -188,14 +198,16 @@ class WarmStore:
     def _weigh(self) -> None:
         """Bytes by prefix: what several share counts once, for the one that came first."""
         self._kv_bytes = dict.fromkeys(self._hits, 0)
-        self.warm_bytes = 0
+        warm_bytes = checkpoint_bytes = 0
         for tree in self._trees.values():
             counted: set[int] = set()
             for key, end in tree.ends.items():
                 own = [node for node in end.path() if id(node) not in counted]
                 counted.update(map(id, own))
                 self._kv_bytes[key] = sum(node.payload.nbytes for node in own)
-            self.warm_bytes += sum(node.payload.nbytes for node in tree.nodes())
+            warm_bytes += sum(node.payload.nbytes for node in tree.nodes())
+            checkpoint_bytes += sum(node.payload.snapshot_bytes for node in tree.checkpoints())
+        self.warm_bytes, self.checkpoint_bytes = warm_bytes, checkpoint_bytes
         self._publish()
 
     def _publish(self) -> None:
