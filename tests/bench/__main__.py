@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tests.bench import edits, idle, interference, reloads, saves, sharing, ttft
+from tests.bench import edits, idle, interference, planning, reloads, saves, sharing, ttft
 from tests.bench.report import Result, as_json, format_table
 from tests.bench.rig import Setting, dequantise, describe_load, find_openblas
 from tests.serving import process
@@ -27,10 +27,11 @@ BENCHMARKS: dict[str, Callable[[Setting], Result]] = {
     "reloads": reloads.run,
     "sharing": sharing.run,
     "edits": edits.run,
+    "planning": planning.run,
 }
 # Growth does not depend on the model's size, and a real one takes many minutes over it; the store is measured
 # on toy models of several kinds, or on state that was never computed.
-ON_TINY_ONLY = {"reloads", "sharing", "edits"}
+ON_TINY_ONLY = {"reloads", "sharing", "edits", "planning"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
