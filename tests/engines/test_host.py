@@ -15,8 +15,8 @@ from warmd.engines.base import Engine, Held, Identity, Warmed
 from warmd.engines.host import HostEngine, UnfinishedStreamError
 from warmd.engines.host_text import HostText
 from warmd.errors import NotWarmableError, RenderError
-from warmd.radix import common_length
 from warmd.prompts.document import Entry
+from warmd.radix import common_length
 
 pytestmark = pytest.mark.anyio
 

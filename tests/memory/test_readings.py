@@ -101,6 +101,8 @@ def test_a_look_tells_what_was_read() -> None:
         "warm": 7,
         "headroom": 3 * GB,
         "pressure": 2,
+        "reserve": 1 * GB,
+        "spare": 0,
         "error": None,
     }
 

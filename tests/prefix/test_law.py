@@ -17,8 +17,8 @@ from tests.prefix.templates import TEMPLATES
 from tests.toys import KINDS, MARKERS, make_tokenizer
 from warmd.errors import RenderError
 from warmd.prefix import find_prefix, request_messages
-from warmd.radix import common_length
 from warmd.prompts.document import Entry
+from warmd.radix import common_length
 
 ENTRIES = {
     "system": make_entry(system("You are a careful reviewer of code. Answer briefly.")),
