@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from random import Random
 from typing import Any
 
 import mlx.core as mx
@@ -253,8 +254,6 @@ OTHER = PREFIX[:40] + ids(21, seed=3)
 """Parts from PREFIX inside a window and a chunk."""
 
 EDITED = PREFIX[:50] + ids(14, seed=4)
-REQUEST = PREFIX[:33] + ids(28, seed=5)
-"""Shares a part of PREFIX only."""
 
 
 def is_per_token(model: Any) -> bool:
@@ -318,6 +317,8 @@ def test_after_an_edit_the_rest_is_prefilled_and_the_answer_cold(name: str, mode
     warmed = warm(store, provider, EDITED, ends=edited_ends)
     drop(store, PREFIX)
     assert list(store.held) == [Prefix(tuple(EDITED)).key]
+    _, rest = serving(store).fetch_nearest_cache(KEY, PREFIX + TAIL)
+    assert len(rest) >= len((PREFIX + TAIL)[50:])
     if is_per_token(model):
         assert warmed.reused_tokens == 50
     found, rest = served(serving(store), EDITED + TAIL)
@@ -357,20 +358,73 @@ def cancel(store: WarmStore, provider: Any) -> list[int]:
     return ends
 
 
-def test_a_part_of_a_prefix_gives_the_cold_answer(name: str, model: Any) -> None:
+@pytest.mark.parametrize("shared", [33, 60])
+def test_a_part_of_a_prefix_gives_the_cold_answer(name: str, model: Any, shared: int) -> None:
+    request = PREFIX[:shared] + ids(20, seed=5)
     store, ends = WarmStore(), list[int]()
     declare(store, PREFIX)
     warm(store, make_provider(model), PREFIX, ends=ends)
-    cache, rest = serving(store).fetch_nearest_cache(KEY, list(REQUEST))
+    cache, rest = serving(store).fetch_nearest_cache(KEY, list(request))
     if is_per_token(model):
-        assert rest == REQUEST[33:]
+        assert rest == request[shared:]
     if cache is None:
-        assert rest == REQUEST
+        assert rest == request
         return
-    shared = len(REQUEST) - len(rest)
-    assert 0 < shared <= 33
-    expected = cold_on(name, model, REQUEST[:shared], (), ends, shared)
+    taken = len(request) - len(rest)
+    assert 0 < taken <= shared
+    expected = cold_on(name, model, request[:taken], (), ends, taken)
     assert_same_answer(answer(model, rest, expected), answer(model, rest, cache))
+
+
+ONE_OF_EACH_MIX = (
+    "baichuan_m1",
+    "deepseek_v32",
+    "deepseek_v41",
+    "falcon_h1",
+    "gear",
+    "hunyuan",
+    "iquestloopcoder",
+    "llama",
+    "llama4",
+    "longcat_flash_ngram",
+    "minimax_m3_vl",
+    "qwen3_next",
+    "recurrent_gemma",
+    "rwkv7",
+)
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH_MIX, scope="module")
+def test_through_many_edits_every_answer_stays_cold(model: Any) -> None:
+    """A changing set of prefixes that part from each other at several places."""
+    random, store, provider, held = Random(name_of(model)), WarmStore(), make_provider(model), set[Tokens]()
+    cache = serving(store)
+    for step in range(6):
+        wanted = {edited(random, step) for _ in range(random.randint(1, 3))} | set(sorted(held)[:1])
+        declare(store, *map(list, wanted))
+        for tokens in sorted(wanted - held):
+            warm(store, provider, tokens)
+        for tokens in held - wanted:
+            drop(store, list(tokens))
+        held = wanted
+        assert set(store.held) == {Prefix(tokens).key for tokens in held}
+        for request in [*map(list, held), edited(random, -1)]:
+            expected = answer(model, [*request, *TAIL], make_prompt_cache(model))
+            found, rest = cache.fetch_nearest_cache(KEY, [*request, *TAIL])
+            assert_same_answer(expected, answer(model, rest, found or make_prompt_cache(model)))
+
+
+Tokens = tuple[int, ...]
+
+
+def edited(random: Random, step: int) -> Tokens:
+    """PREFIX, changed from somewhere on."""
+    return (*PREFIX[: random.choice((20, 34, 35, 47))], *ids(random.choice((1, 9, 30)), seed=10 + step))
+
+
+def name_of(model: Any) -> str:
+    """Makes what is random depend on the model only."""
+    return str(model.model_type)
 
 
 # --- quantised state, and a draft model ---------------------------------------------------------------------
