@@ -4,51 +4,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from warmd.commands.check_report import Report, print_report, to_json
+from warmd.commands.options import add_memory_limit, with_memory_limit
 from warmd.config import expand_home, load_settings
 from warmd.errors import UsageError
-from warmd.prompts import Document, FileError, InvalidPromptsError, load_document
+from warmd.prompts import InvalidPromptsError, load_document
 
-if TYPE_CHECKING:
-    from warmd.commands.rendered import RenderedEntry
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What `warmd check` found.
-
-    Attributes:
-        path: The file.
-        sha256: Of its bytes, or None when it could not be read.
-        document: The accepted document, or None.
-        errors: Everything that is wrong with the file.
-        rendered: One item an entry when a model was named, else empty.
-    """
-
-    path: Path
-    sha256: str | None
-    document: Document | None
-    errors: tuple[FileError, ...]
-    rendered: tuple[RenderedEntry, ...] = ()
-
-    @property
-    def warnings(self) -> tuple[FileError, ...]:
-        """What is allowed but will not be kept warm."""
-        return tuple(
-            FileError(None, None, "$", f"{entry.name}: has an image part, so it cannot be kept warm")
-            for entry in (self.document.entries if self.document else ())
-            if entry.has_images
-        )
-
-    @property
-    def is_ok(self) -> bool:
-        """True when the file is valid and everything in it could be rendered."""
-        return self.document is not None and not any(entry.problem for entry in self.rendered)
+DESCRIPTION = """\
+Check a prompts file; with --model, also show what each entry would take, in tokens and in bytes.
+Exit code 0: the file is valid and, with --model, can be kept warm, be it that some of it waits for memory.
+1: it is not, or the model's state cannot be kept. 2: usage. 3: the model cannot be loaded."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -56,23 +26,50 @@ def add_parser(subparsers: Any) -> None:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "check",
         help="check a prompts file",
-        description="Check a prompts file; with --model, also show which tokens each entry would keep warm.",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", nargs="?", help="the file (default: from the config)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
-        "--model", metavar="M", help="also render with this model's tokenizer; its weights are not loaded"
+        "--model", metavar="M", help="also count tokens and bytes for this model; its weights are not read"
     )
-    parser.add_argument(
-        "--chat-template-args", metavar="JSON", help="what the server is given as --chat-template-args"
-    )
+    add_memory_limit(parser)
+    _add_server_flags(parser)
     parser.set_defaults(run=run)
+
+
+def _add_server_flags(parser: argparse.ArgumentParser) -> None:
+    """Those of mlx-lm's server that change tokens or bytes, with its names and defaults."""
+    flags = parser.add_argument_group("what the server is started with (as for `warmd serve`)")
+    flags.add_argument("--chat-template-args", metavar="JSON", help="arguments for every chat template")
+    flags.add_argument("--adapter-path", metavar="DIR", help="trained adapter")
+    flags.add_argument("--draft-model", metavar="M", help="model for speculative decoding")
+    flags.add_argument("--kv-bits", metavar="N", type=_whole(1), help="quantise the state to so many bits")
+    flags.add_argument("--kv-group-size", metavar="N", type=_whole(1), default=64, help="(default: 64)")
+    flags.add_argument(
+        "--quantized-kv-start", metavar="N", type=_whole(0), default=5000, help="tokens (default: 5000)"
+    )
+    flags.add_argument(
+        "--prefill-step-size", metavar="N", type=_whole(1), default=2048, help="tokens (default: 2048)"
+    )
+
+
+def _whole(minimum: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        value = int(text)
+        if value < minimum:
+            raise argparse.ArgumentTypeError(f"expected at least {minimum}, found {value}")
+        return value
+
+    parse.__name__ = "whole number"
+    return parse
 
 
 def run(args: argparse.Namespace) -> int:
     """Check and print; 0 when all is well, 1 when not."""
-    settings = load_settings()
+    settings = with_memory_limit(load_settings(), args.memory_limit)
     template_args = _template_args(args.chat_template_args)
     path = expand_home(args.file or settings.prompts.path)
     report = check_file(path, settings.prompts.max_bytes)
@@ -80,11 +77,12 @@ def run(args: argparse.Namespace) -> int:
         # Imported here: this needs mlx-lm and a tokenizer, which take seconds to import.
         from warmd.commands.rendered import render_document
 
-        report = replace(report, rendered=render_document(report.document, args.model, template_args))
+        rendering = render_document(report.document, args.model, settings, args, template_args)
+        report = replace(report, rendering=rendering)
     if args.json:
         print(json.dumps(to_json(report), indent=2))
     else:
-        _print(report)
+        print_report(report)
     return 0 if report.is_ok else 1
 
 
@@ -95,85 +93,6 @@ def check_file(path: Path, max_bytes: int) -> Report:
     except InvalidPromptsError as error:
         return Report(path, error.sha256, None, error.errors)
     return Report(path, document.sha256, document, ())
-
-
-def to_json(report: Report) -> dict[str, Any]:
-    """The report as `--json` prints it."""
-    document = report.document
-    entries = _entries_json(report) if document else []
-    return {
-        "ok": report.is_ok,
-        "path": str(report.path),
-        "sha256": report.sha256,
-        "digest": document.digest if document else None,
-        "entries": entries,
-        "errors": [_error_json(error) for error in report.errors],
-        "warnings": [_error_json(warning) for warning in report.warnings],
-    }
-
-
-def _error_json(error: FileError) -> dict[str, Any]:
-    return {"line": error.line, "column": error.column, "path": error.path, "message": error.message}
-
-
-def _entries_json(report: Report) -> list[dict[str, Any]]:
-    entries = [
-        {
-            "name": entry.name,
-            "priority": entry.priority,
-            "messages": len(entry.messages),
-            "tools": len(entry.tools) if entry.tools is not None else 0,
-            "ends_in_user_turn": entry.ends_in_user_turn,
-        }
-        for entry in (report.document.entries if report.document else ())
-    ]
-    for entry, rendered in zip(entries, report.rendered, strict=False):
-        entry |= {"tokens": rendered.tokens, "shared": rendered.shared, "problem": rendered.problem}
-    return entries
-
-
-def _print(report: Report) -> None:
-    for error in report.errors:
-        place = f":{error.line}:{error.column}" if error.line is not None else ""
-        print(f"{report.path}{place}: {error.message} (at {error.path})", file=sys.stderr)
-    if report.document is None:
-        count = len(report.errors)
-        print(f"{count} {'error' if count == 1 else 'errors'}", file=sys.stderr)
-        return
-    entries = _entries_json(report)
-    if not entries:
-        print(f"{report.path}: valid; keeps nothing warm")
-        return
-    print(f"{report.path}: valid, {len(entries)} {'entry' if len(entries) == 1 else 'entries'}\n")
-    print(_table(entries, with_tokens=bool(report.rendered)))
-    for warning in report.warnings:
-        print(f"warning: {warning.message}")
-
-
-def _table(entries: Sequence[dict[str, Any]], *, with_tokens: bool) -> str:
-    head = ["name", "priority", "messages", "tools"] + (["tokens", "shared"] if with_tokens else [])
-    rows = [[_cell(entry[key]) for key in head] + [_note(entry)] for entry in entries]
-    table = [[*head, ""], *rows]
-    widths = [max(len(row[column]) for row in table) for column in range(len(head))]
-    return "\n".join(_line(row, widths) for row in table)
-
-
-def _line(row: list[str], widths: list[int]) -> str:
-    cells = [
-        row[0].ljust(widths[0]),
-        *(cell.rjust(width) for cell, width in zip(row[1:-1], widths[1:], strict=True)),
-    ]
-    return "  ".join([*cells, row[-1]]).rstrip()
-
-
-def _cell(value: Any) -> str:
-    return "-" if value is None else str(value)
-
-
-def _note(entry: dict[str, Any]) -> str:
-    if entry.get("problem"):
-        return f"cannot be kept warm: {entry['problem']}"
-    return "ends where its last user turn begins" if entry["ends_in_user_turn"] else ""
 
 
 def _template_args(text: str | None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ def add_memory_limit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--memory-limit",
         metavar="SIZE",
-        help="bytes that the process may take while warming, such as 12GB, or auto (default: from the config)",
+        help="what the process may take while warming, such as 12GB, or auto (default: from the config)",
     )
 
 

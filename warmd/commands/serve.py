@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from warmd.commands.options import add_memory_limit, with_memory_limit
 from warmd.config import Settings, expand_home, load_settings
 from warmd.errors import UsageError
 
@@ -37,6 +38,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--model", metavar="M", help="model folder or Hugging Face name")
     parser.add_argument("--prompts", metavar="FILE", help="the warm-prompts file (default: from the config)")
+    add_memory_limit(parser)
     parser.add_argument(
         "--demo",
         action="store_true",
@@ -59,7 +61,7 @@ def run(args: argparse.Namespace, more: list[str]) -> int:
     if sys.stderr is None:
         # Started with standard error closed: mlx-lm and others write there without asking.
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - for as long as we live
-    settings = load_settings()
+    settings = with_memory_limit(load_settings(), args.memory_limit)
     prompts = expand_home(args.prompts or settings.prompts.path).absolute()
     if args.model:
         # A shell expands ~ only at the beginning of a word: --model=~/models/x arrives as it is.

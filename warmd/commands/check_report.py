@@ -1,0 +1,208 @@
+"""What `warmd check` found, as JSON and as text."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from warmd.memory.size import format_size
+from warmd.prompts import Document, FileError
+
+if TYPE_CHECKING:
+    from warmd.commands.rendered import RenderedEntry, Rendering
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What `warmd check` found.
+
+    Attributes:
+        path: The file.
+        sha256: Of its bytes, or None when it could not be read.
+        document: The accepted document, or None.
+        errors: Everything that is wrong with the file.
+        rendering: In tokens and bytes, when a model was named and the file is valid.
+    """
+
+    path: Path
+    sha256: str | None
+    document: Document | None
+    errors: tuple[FileError, ...]
+    rendering: Rendering | None = None
+
+    @property
+    def warnings(self) -> tuple[FileError, ...]:
+        """What is allowed but will not be kept warm."""
+        return tuple(
+            FileError(None, None, "$", f"{entry.name}: has an image part, so it cannot be kept warm")
+            for entry in (self.document.entries if self.document else ())
+            if entry.has_images
+        )
+
+    @property
+    def is_ok(self) -> bool:
+        """True when the file is valid and everything in it can be kept warm, memory permitting."""
+        if self.document is None:
+            return False
+        if self.rendering is None:
+            return True
+        return self.rendering.needs.is_warmable and not any(e.problem for e in self.rendering.entries)
+
+
+def to_json(report: Report) -> dict[str, Any]:
+    """The report as `--json` prints it: bytes and tokens as plain numbers, null where they are not known."""
+    document = report.document
+    found = {
+        "ok": report.is_ok,
+        "path": str(report.path),
+        "sha256": report.sha256,
+        "digest": document.digest if document else None,
+        "entries": _entries_json(report),
+        "errors": [_error_json(error) for error in report.errors],
+        "warnings": [_error_json(warning) for warning in report.warnings],
+    }
+    if report.rendering is not None:
+        found["memory"] = _memory_json(report.rendering)
+    return found
+
+
+def _error_json(error: FileError) -> dict[str, Any]:
+    return {"line": error.line, "column": error.column, "path": error.path, "message": error.message}
+
+
+def _entries_json(report: Report) -> list[dict[str, Any]]:
+    entries = [
+        {
+            "name": entry.name,
+            "priority": entry.priority,
+            "messages": len(entry.messages),
+            "tools": len(entry.tools) if entry.tools is not None else 0,
+            "ends_in_user_turn": entry.ends_in_user_turn,
+        }
+        for entry in (report.document.entries if report.document else ())
+    ]
+    if report.rendering is not None:
+        for entry, rendered in zip(entries, report.rendering.entries, strict=True):
+            entry |= _rendered_json(rendered)
+    return entries
+
+
+def _rendered_json(rendered: RenderedEntry) -> dict[str, Any]:
+    return {
+        "tokens": rendered.tokens,
+        "own_tokens": rendered.own,
+        "shared_tokens": rendered.shared,
+        "kv_bytes": rendered.kv_bytes,
+        "fits": rendered.fits,
+        "reason": rendered.shortage,
+        "problem": rendered.problem,
+    }
+
+
+def _memory_json(rendering: Rendering) -> dict[str, Any]:
+    memory, needs = rendering.memory, rendering.needs
+    return {
+        "limit": memory.limit if memory.error is None else None,
+        "reserve": memory.reserve,
+        "model_bytes": needs.model_bytes,
+        "kv_bytes": rendering.kv_bytes,
+        "fits": rendering.fits,
+        "problem": needs.problem or memory.error,
+    }
+
+
+def print_report(report: Report) -> None:
+    """For people: what is wrong goes to stderr as compilers do it, everything else to stdout."""
+    for error in report.errors:
+        place = f":{error.line}:{error.column}" if error.line is not None else ""
+        print(f"{report.path}{place}: {error.message} (at {error.path})", file=sys.stderr)
+    if report.document is None:
+        count = len(report.errors)
+        print(f"{count} {'error' if count == 1 else 'errors'}", file=sys.stderr)
+        return
+    entries = _entries_json(report)
+    if not entries:
+        print(f"{report.path}: valid; keeps nothing warm")
+        return
+    print(f"{report.path}: valid, {len(entries)} {'entry' if len(entries) == 1 else 'entries'}\n")
+    common = _common_shortage(report.rendering)
+    print(_table(entries, report.rendering, with_shortages=common is None))
+    if report.rendering is not None:
+        print(f"\n{_memory_line(report.rendering)}")
+    if common is not None:
+        print(f"no entry fits: {common}")
+    for warning in report.warnings:
+        print(f"warning: {warning.message}")
+
+
+_PLAIN = {"name": "name", "priority": "priority", "messages": "messages", "tools": "tools"}
+_TOKENS = {"tokens": "tokens", "own_tokens": "own", "shared_tokens": "shared"}
+_BYTES = {"kv_bytes": "KV bytes", "fits": "fits"}
+_SUMMED = ("tokens", "own_tokens", "shared_tokens", "kv_bytes")
+
+
+def _table(entries: Sequence[dict[str, Any]], rendering: Rendering | None, *, with_shortages: bool) -> str:
+    columns = dict(_PLAIN)
+    if rendering is not None:
+        columns |= _TOKENS
+        columns |= _BYTES if rendering.needs.cost is not None else {}
+    rows = [[_cell(key, entry[key]) for key in columns] + [_note(entry, with_shortages)] for entry in entries]
+    if rendering is not None:
+        sums = {key: sum(entry[key] or 0 for entry in entries) for key in columns if key in _SUMMED}
+        sums["name"] = "total"
+        rows.append([_cell(key, sums[key]) if key in sums else "" for key in columns] + [""])
+    table = [[*columns.values(), ""], *rows]
+    widths = [max(len(row[column]) for row in table) for column in range(len(columns))]
+    return "\n".join(_line(row, widths) for row in table)
+
+
+def _line(row: list[str], widths: list[int]) -> str:
+    cells = [
+        row[0].ljust(widths[0]),
+        *(cell.rjust(width) for cell, width in zip(row[1:-1], widths[1:], strict=True)),
+    ]
+    return "  ".join([*cells, row[-1]]).rstrip()
+
+
+def _cell(key: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    if key == "fits":
+        return "yes" if value else "no"
+    return format_size(value) if key == "kv_bytes" else str(value)
+
+
+def _note(entry: dict[str, Any], with_shortages: bool) -> str:
+    if entry.get("problem"):
+        return f"cannot be kept warm: {entry['problem']}"
+    notes = [entry["reason"]] if with_shortages and entry.get("reason") else []
+    notes += ["ends where its last user turn begins"] if entry["ends_in_user_turn"] else []
+    return "; ".join(notes)
+
+
+def _common_shortage(rendering: Rendering | None) -> str | None:
+    """Why no entry fits, where that is the same for all: told once then."""
+    entries = [] if rendering is None else [entry for entry in rendering.entries if not entry.problem]
+    reasons = {entry.shortage for entry in entries}
+    return reasons.pop() if len(reasons) == 1 and len(entries) > 1 else None
+
+
+def _memory_line(rendering: Rendering) -> str:
+    memory, needs = rendering.memory, rendering.needs
+    if needs.model_bytes is None or rendering.kv_bytes is None:
+        return needs.problem or ""
+    model, limit = format_size(needs.model_bytes), format_size(memory.limit)
+    if memory.error is not None:
+        return f"memory: {model} model, limit unknown"
+    if memory.limit < needs.model_bytes:
+        return f"memory: the limit of {limit} is smaller than the model, which takes {model}"
+    taken = format_size(needs.model_bytes + rendering.kv_bytes + memory.reserve)
+    count = sum(not entry.problem for entry in rendering.entries)
+    return (
+        f"memory: {model} model + {format_size(rendering.kv_bytes)} KV state "
+        f"({rendering.fits} of {count} {'entry' if count == 1 else 'entries'}) "
+        f"+ {format_size(memory.reserve)} reserve = {taken} of {limit}"
+    )
