@@ -33,10 +33,10 @@ COST = Cost(row_bytes=1 << 10)
 
 HOW = (
     f"entries of {SHARED + OWN:,} tokens that share the first {SHARED:,}, their prefixes ready made. "
-    "Planning is what the daemon does between rendering and the first chunk: ledger, plan, admission, costs, and the "
-    "store's taking note of what is declared; into an empty store, after one edit with the others held, and "
-    "with half of them held when the other half, of higher priority, needs their room. A ladder: entries "
-    "that part one token after the other. "
+    "Planning is what the daemon does between rendering and the first chunk: ledger, plan, admission, "
+    "costs, and the store's taking note of what is declared; into an empty store, after one edit with the "
+    "others held, and with half of them held when the other half, of higher priority, needs their room. "
+    "A ladder: entries that part one token after the other. "
     f"Look-up: a request of {REQUEST:,} tokens against a store that holds them all (tiny caches that were "
     "never computed): one that begins with a whole entry, one that parts from it in its own tokens, and one "
     "that parts in the first token. Through the prompt cache: all that a hit takes before anything is "
