@@ -10,12 +10,13 @@ import mlx_lm
 import pytest
 from mlx_lm.models.cache import KVCache, make_prompt_cache
 
+from tests.architectures import build
 from tests.engines.mlx_lm.warming import answer, assert_same_answer, ids, make_provider
 from tests.toys import ARCHITECTURES
 from warmd.engines.base import NoRoomError, Prefix, Warmed
 from warmd.engines.mlx_lm import layers
 from warmd.engines.mlx_lm.guard import PROBE_TOKENS, Guard, MlxMeter
-from warmd.engines.mlx_lm.measure import UncopyableError, measure, quantised_from, trace
+from warmd.engines.mlx_lm.measure import UncopyableError, UnkeepableError, measure, quantised_from, trace
 from warmd.engines.mlx_lm.prefill import Prefill
 from warmd.engines.mlx_lm.store import WarmStore
 from warmd.memory.cost import Cost
@@ -246,3 +247,12 @@ def test_every_array_of_a_part_is_found() -> None:
     make_part.update_and_fetch(mx.zeros((1, 1, 3, 8)), mx.zeros((1, 1, 3, 8)))
     assert layers.nbytes([part, (part.keys, {"a": part.values})]) == 2 * part.nbytes
     assert Cost(0).kept(1, 1) == 0
+
+
+@pytest.mark.parametrize("name", ["afm7", "gemma3n", "nemotron-nas"])
+def test_a_draft_model_whose_caches_cannot_be_told_apart_is_named(name: str) -> None:
+    model = build(name)
+    reason = f"it has {len(make_prompt_cache(model))} caches for {len(model.layers)} layers"
+    with pytest.raises(UnkeepableError, match=reason):
+        trace(model, build("llama"))
+    assert trace(build("llama"), model)(3)

@@ -14,7 +14,7 @@ from warmd.engines.base import EngineDiedError, Identity
 from warmd.engines.mlx_lm.desk import Desk
 from warmd.engines.mlx_lm.folder import check_model_folder
 from warmd.engines.mlx_lm.guard import Guard
-from warmd.engines.mlx_lm.measure import UncopyableError, measure, quantised_from, trace
+from warmd.engines.mlx_lm.measure import UnkeepableError, measure, quantised_from, trace
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
 from warmd.engines.mlx_lm.render import RequestPath
 from warmd.engines.mlx_lm.store import WarmStore
@@ -74,10 +74,10 @@ class EngineRoom:
         """Find out what the model's state costs; returns why it cannot be kept at all, if so."""
         self.store.reset(quantised_from(provider.cli_args))
         self.guard.model_loaded(None)
-        models = [model for model in (provider.model, provider.draft_model) if model is not None]
         try:
-            self.guard.model_loaded(measure(trace(*models), self.chunk_tokens, provider.cli_args))
-        except UncopyableError as error:
+            run = trace(provider.model, provider.draft_model)
+            self.guard.model_loaded(measure(run, self.chunk_tokens, provider.cli_args))
+        except UnkeepableError as error:
             return str(error)
         except Exception:  # noqa: BLE001 - a model that does not run says so when it is used
             return None

@@ -21,8 +21,12 @@ Trace = Callable[[int], list[Any]]
 """Makes a prompt cache after so many tokens, not computed."""
 
 
-class UncopyableError(Exception):
-    """A cache class cannot be copied, and so not be handed to a request: nothing can be kept."""
+class UnkeepableError(Exception):
+    """Nothing can be kept warm for a model; `str` of it says why, in one line."""
+
+
+class UncopyableError(UnkeepableError):
+    """A cache class cannot be copied, and so not be handed to a request."""
 
     def __init__(self, part: Any, error: Exception) -> None:
         super().__init__(
@@ -31,8 +35,25 @@ class UncopyableError(Exception):
         )
 
 
-def trace(*models: Any) -> Trace:
-    """How a model (and its draft model) fill their caches."""
+class UnevenError(UnkeepableError):
+    """mlx-lm tells a model's caches from its draft model's by the number of layers, which is wrong here."""
+
+    def __init__(self, caches: int, count: int) -> None:
+        super().__init__(
+            f"its state cannot be kept warm with a draft model: it has {caches} caches for {count} layers"
+        )
+
+
+def trace(model: Any, draft_model: Any = None) -> Trace:
+    """How a model (and its draft model) fill their caches.
+
+    Raises:
+        UnevenError: The two models' caches cannot be told apart.
+    """
+    models = [model] if draft_model is None else [model, draft_model]
+    caches = len(make_prompt_cache(model))
+    if draft_model is not None and caches != len(model.layers):
+        raise UnevenError(caches, len(model.layers))
 
     def run(tokens: int) -> list[Any]:
         cache: list[Any] = []
