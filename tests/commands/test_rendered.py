@@ -1,4 +1,4 @@
-"""`warmd check --model`: tokens of each entry with a real tokenizer, without its model's weights."""
+"""`warmd check --model`: tokens of each entry with a real tokenizer, where there are no weights."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ import pytest
 from tests.commands.terminal import outcome, warmd
 from tests.toys import CHATML, make_model, make_tokenizer
 from warmd.cli import main
-from warmd.commands.rendered import RenderedEntry, describe
-from warmd.engines.base import Prefix
-from warmd.errors import RenderError
 
 SYSTEM = {"role": "system", "content": "You are a careful reviewer of code. Answer briefly."}
 OTHER = {"role": "system", "content": "You are a careful reviewer of code. Don't guess."}
@@ -61,6 +58,9 @@ def common(first: list[int], second: list[int]) -> int:
     return next(index for index, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)
 
 
+NO_WEIGHTS = "weights not found: bytes unknown"
+
+
 def test_each_entry_is_counted_in_tokens_without_weights(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -78,11 +78,17 @@ def test_each_entry_is_counted_in_tokens_without_weights(
             "tools": 0,
             "ends_in_user_turn": False,
             "tokens": count,
-            "shared": shared,
+            "own_tokens": count - (index and shared),
+            "shared_tokens": index and shared,
+            "kv_bytes": None,
+            "fits": None,
+            "reason": None,
             "problem": None,
         }
         for index, count in enumerate(tokens)
     ]
+    assert [report["memory"][key] for key in ("model_bytes", "kv_bytes", "fits")] == [None] * 3
+    assert report["memory"]["problem"] == NO_WEIGHTS
 
 
 def test_people_see_tokens_in_the_table(
@@ -92,9 +98,12 @@ def test_people_see_tokens_in_the_table(
     out, err = capsys.readouterr()
     lines = out.splitlines()
     assert (code, err) == (0, "")
-    assert lines[:3] == [f"{path}: valid, 1 entry", "", "name  priority  messages  tools  tokens  shared"]
-    assert lines[3].split()[:4] == ["#0", "0", "1", "0"]
-    assert lines[3].split()[5] == "0"
+    assert lines[:2] == [f"{path}: valid, 1 entry", ""]
+    assert lines[2] == "name   priority  messages  tools  tokens  own  shared"
+    name, *numbers = lines[3].split()
+    assert (name, numbers[:3], numbers[5]) == ("#0", ["0", "1", "0"], "0")
+    assert lines[4].split() == ["total", *numbers[3:]]
+    assert lines[5:] == ["", NO_WEIGHTS]
 
 
 def test_an_entry_that_cannot_be_kept_warm_fails_the_check_and_no_other_entry(
@@ -104,7 +113,7 @@ def test_an_entry_that_cannot_be_kept_warm_fails_the_check_and_no_other_entry(
     code, report = check_json(tmp_path, capsys, [[image], [SYSTEM]], "--model", str(model))
     bad, good = report["entries"]
     assert (code, report["ok"]) == (1, False)
-    assert (bad["tokens"], bad["shared"]) == (None, None)
+    assert (bad["tokens"], bad["own_tokens"], bad["shared_tokens"]) == (None, None, None)
     assert bad["problem"]
     assert good["tokens"] > 0
     assert good["problem"] is None
@@ -117,7 +126,7 @@ def test_the_reason_stands_behind_the_row(
     code, _ = check(tmp_path, [[image]], "--model", str(model))
     row = capsys.readouterr().out.splitlines()[3]
     assert code == 1
-    assert row.split()[4:6] == ["-", "-"]
+    assert row.split()[4:7] == ["-", "-", "-"]
     assert "cannot be kept warm: " in row
 
 
@@ -163,28 +172,3 @@ def test_home_is_expanded_in_a_models_path(tmp_path: Path, capsys: pytest.Captur
     make_model(tmp_path / "toy")
     code, report = check_json(tmp_path, capsys, [[SYSTEM]], "--model=~/toy")
     assert (code, report["ok"]) == (0, True)
-
-
-def test_shared_counts_what_the_most_similar_entry_has_too() -> None:
-    refused = RenderError("no")
-    prefixes: list[Prefix | RenderError] = [
-        Prefix((1, 2, 3)),
-        refused,
-        Prefix((1, 2, 4, 5)),
-        Prefix((9,)),
-        Prefix((1, 2, 4, 6)),
-    ]
-    expected = (
-        RenderedEntry(3, 2),
-        RenderedEntry(None, None, "no"),
-        RenderedEntry(4, 3),
-        RenderedEntry(1, 0),
-        RenderedEntry(4, 3),
-    )
-    assert describe(prefixes) == expected
-
-
-def test_equal_prefixes_share_all_and_a_lone_one_shares_nothing() -> None:
-    assert describe([Prefix((1, 2)), Prefix((1, 2))]) == (RenderedEntry(2, 2), RenderedEntry(2, 2))
-    assert describe([Prefix((1, 2))]) == (RenderedEntry(2, 0),)
-    assert describe([]) == ()

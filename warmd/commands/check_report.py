@@ -131,9 +131,7 @@ def print_report(report: Report) -> None:
     common = _common_shortage(report.rendering)
     print(_table(entries, report.rendering, with_shortages=common is None))
     if report.rendering is not None:
-        print(f"\n{_memory_line(report.rendering)}")
-    if common is not None:
-        print(f"no entry fits: {common}")
+        print("", _memory_line(report.rendering, common), sep="\n")
     for warning in report.warnings:
         print(f"warning: {warning.message}")
 
@@ -187,18 +185,20 @@ def _common_shortage(rendering: Rendering | None) -> str | None:
     """Why no entry fits, where that is the same for all: told once then."""
     entries = [] if rendering is None else [entry for entry in rendering.entries if not entry.problem]
     reasons = {entry.shortage for entry in entries}
-    return reasons.pop() if len(reasons) == 1 and len(entries) > 1 else None
+    return reasons.pop() if len(reasons) == 1 else None
 
 
-def _memory_line(rendering: Rendering) -> str:
+def _memory_line(rendering: Rendering, common_shortage: str | None) -> str:
     memory, needs = rendering.memory, rendering.needs
+    if not needs.is_warmable:
+        return f"the model is unwarmable: {needs.problem}"
     if needs.model_bytes is None or rendering.kv_bytes is None:
         return needs.problem or ""
     model, limit = format_size(needs.model_bytes), format_size(memory.limit)
-    if memory.error is not None:
-        return f"memory: {model} model, limit unknown"
-    if memory.limit < needs.model_bytes:
-        return f"memory: the limit of {limit} is smaller than the model, which takes {model}"
+    if memory.error is None and memory.limit < needs.model_bytes:
+        return f"nothing fits: the memory limit of {limit} is smaller than the model, which takes {model}"
+    if common_shortage is not None:
+        return f"nothing fits beside the model of {model}: {common_shortage}"
     taken = format_size(needs.model_bytes + rendering.kv_bytes + memory.reserve)
     count = sum(not entry.problem for entry in rendering.entries)
     return (
