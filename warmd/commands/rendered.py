@@ -182,13 +182,13 @@ def describe(
 
 def _find_needs(model: str, chunk_tokens: int, args: Any) -> Needs:
     from warmd.engines.mlx_lm.estimate import UnknownBytesError, estimate
-    from warmd.engines.mlx_lm.measure import UncopyableError
+    from warmd.engines.mlx_lm.measure import UnkeepableError
 
     try:
         found = estimate(model, chunk_tokens, args)
     except UnknownBytesError as error:
         return Needs(problem=f"{error}: bytes unknown")
-    except UncopyableError as error:
+    except UnkeepableError as error:
         return Needs(problem=str(error), is_warmable=False)
     return Needs(found.model_bytes, found.cost)
 

@@ -11,7 +11,7 @@ from mlx.utils import tree_flatten
 from mlx_lm import utils
 
 from warmd.engines.mlx_lm.folder import ModelError, check_model_folder
-from warmd.engines.mlx_lm.measure import UncopyableError, measure, trace
+from warmd.engines.mlx_lm.measure import UnkeepableError, measure, trace
 from warmd.memory.cost import Cost
 
 
@@ -43,7 +43,7 @@ def estimate(model: str, chunk_tokens: int, args: Any) -> Estimate:
     Raises:
         UnknownBytesError: Its weights are not here, or it is of a kind that mlx-lm does not know.
         ModelError: It, its adapter or its draft model cannot be loaded.
-        UncopyableError: Its state cannot be kept warm.
+        UnkeepableError: Its state cannot be kept warm.
     """
     models = [_load(model, "weights", args.adapter_path)]
     if args.draft_model is not None:
@@ -52,7 +52,7 @@ def estimate(model: str, chunk_tokens: int, args: Any) -> Estimate:
     size = sum(array.nbytes for each in models for _, array in tree_flatten(each.parameters()))
     try:
         return Estimate(size, measure(trace(*models), chunk_tokens, args))
-    except UncopyableError:
+    except UnkeepableError:
         raise
     except Exception as error:  # noqa: BLE001 - a model may raise anything; it has seen no prompt
         raise UnknownBytesError(f"the model cannot be traced ({_one_line(error)})") from None

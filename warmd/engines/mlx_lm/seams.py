@@ -44,6 +44,14 @@ SEAMS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("mlx_lm.utils:load_tokenizer", ("model_path", "tokenizer_config_extra")),
     # Finds or downloads a model's files without loading them.
     ("mlx_lm.utils:_download", ("path_or_hf_repo",)),
+    # Makes a model whose weights stay on the disk, to see what its state takes.
+    ("mlx_lm.utils:load_model", ("model_path", "lazy", "get_model_classes")),
+    ("mlx_lm.utils:load_adapters", ("model", "adapter_path")),
+    ("mlx_lm.utils:hf_repo_to_path", ("hf_repo",)),
+    ("mlx_lm.utils:_get_classes", ("config",)),
+    # Gathers the caches of a batch's requests: a hit's own caches are taken over, not copied.
+    ("mlx_lm.models.cache:KVCache.merge", ("caches",)),
+    ("mlx_lm.models.cache:BatchKVCache.__init__", ("self", "left_padding")),
 )
 
 
