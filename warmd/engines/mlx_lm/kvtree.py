@@ -200,7 +200,8 @@ class KVTree:
         last = self._layout.snapshot(cache)
         parts = list(layers.parts(cache))
         cache.clear()
-        at = {**snapshots, len(tokens): last}
+        useful = {position: taken for position, taken in snapshots.items() if position >= self._floor}
+        at = {**useful, len(tokens): last}
         node, done = self._tree.walk(tokens)
         if done < node.end:
             node = self._cut(node, done)
@@ -284,11 +285,12 @@ class KVTree:
         return self._layout.is_cuttable or node.payload.snapshot is not None
 
     def _reach(self, node: Node[Span]) -> int:
-        """How far along the path to a node some wanted prefix goes."""
+        """How far along the path to a node some wanted prefix goes; 0 where that is of no use."""
         tokens = node.path_tokens()
-        return max(
+        reach = max(
             (common_length(tokens[: len(p)], p.packed[: len(tokens)]) for p in self._wanted), default=0
         )
+        return reach if reach >= self._floor else 0
 
     def _simplify(self, node: Node[Span]) -> None:
         """Undo a branch that is none any more."""
@@ -320,6 +322,13 @@ class KVTree:
                 mx.eval(layers.arrays_of(lower.rows[index]))
                 upper.rows[index] = None
         self._tree.fold(node, Span(lower.rows, lower.snapshot, lower.held))
+
+    def free(self) -> None:
+        """Let go of everything, at once."""
+        # Nodes and their parents hold each other: left alone, they would wait for Python's collector.
+        for node in list(self._tree.root):
+            node.parent, node.children = None, {}
+        self.ends.clear()
 
     # --- checkpoints -----------------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import contextlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -60,12 +61,15 @@ class WarmStore:
         self.checkpoints = checkpoints or Checkpoints()
         self._wanted: dict[str, Prefix] = {}
         self._points: dict[str, frozenset[int]] = {}
+        self._trees: dict[bool, KVTree] = {}
         self.reset(quantised_from)
 
     def reset(self, quantised_from: int | None = None) -> None:
         """Free everything, for a model that quantises from so many tokens on."""
         self._quantised_from = quantised_from
-        self._trees: dict[bool, KVTree] = {}
+        for tree in self._trees.values():
+            tree.free()
+        self._trees = {}
         self._hits: dict[str, int] = {}
         self._kv_bytes: dict[str, int] = {}
         self.warm_bytes = 0
@@ -87,9 +91,9 @@ class WarmStore:
         self._wanted = wanted
         points = branch_points([prefix.packed for prefix in wanted.values()])
         self._points = {key: _worthwhile(found) for key, found in zip(wanted, points, strict=True)}
-        for tree in self._trees.values():
-            self._tell_wanted(tree)
-        self._weigh()
+        with self._changing():
+            for tree in self._trees.values():
+                self._tell_wanted(tree)
 
     def _tell_wanted(self, tree: KVTree) -> None:
         tree.want(list(self._wanted.values()), [self._points[key] for key in self._wanted])
@@ -130,19 +134,19 @@ class WarmStore:
         Returns:
             Bytes held for it.
         """
-        tree = self._tree_for(cache, len(prefix))
-        tree.hold(self._deposit(tree, prefix.packed, cache, snapshots), prefix.key)
-        self._hits.setdefault(prefix.key, 0)
-        self._weigh()
+        with self._changing():
+            tree = self._tree_for(cache, len(prefix))
+            tree.hold(tree.deposit(prefix.packed, cache, snapshots), prefix.key)
+            self._hits.setdefault(prefix.key, 0)
         return self._kv_bytes[prefix.key]
 
     def keep_part(
         self, prefix: Prefix, done: int, cache: list[Any], snapshots: Mapping[int, Snapshot]
     ) -> None:
         """Keep what a warming that was stopped has come to, as far as a declared prefix can use it."""
-        tree = self._tree_for(cache, done)
-        tree.tidy(self._deposit(tree, prefix.packed[:done], cache, snapshots))
-        self._weigh()
+        with self._changing():
+            tree = self._tree_for(cache, done)
+            tree.tidy(tree.deposit(prefix.packed[:done], cache, snapshots))
 
     def _tree_for(self, cache: list[Any], tokens: int) -> KVTree:
         quantised_from = self._quantised_from
@@ -154,25 +158,13 @@ class WarmStore:
             self._tell_wanted(self._trees[is_quantised])
         return self._trees[is_quantised]
 
-    def _deposit(
-        self, tree: KVTree, tokens: Tokens, cache: list[Any], snapshots: Mapping[int, Snapshot]
-    ) -> Any:
-        try:
-            node = tree.deposit(tokens, cache, snapshots)
-        except Exception:
-            # Out of memory, most likely, and perhaps in the midst of a change: nothing in it can be trusted.
-            self.clear()
-            raise
-        tree.thin_out(self.checkpoints.max_bytes)
-        return node
-
     def drop(self, keys: Collection[str]) -> None:
         """Free what only these prefixes needed; unknown keys are ignored."""
-        for key in keys:
-            for tree in self._trees.values():
-                tree.drop(key)
-            self._hits.pop(key, None)
-        self._weigh()
+        with self._changing():
+            for key in keys:
+                for tree in self._trees.values():
+                    tree.drop(key)
+                self._hits.pop(key, None)
 
     def free_checkpoints(self) -> bool:
         """Free what only saves time; False when there was nothing of it."""
@@ -185,6 +177,19 @@ class WarmStore:
     def clear(self) -> None:
         """Free everything."""
         self.reset(self._quantised_from)
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            # Out of memory, most likely, and perhaps in the midst of a change: nothing in it can be trusted.
+            self.clear()
+            raise
+        for tree in self._trees.values():
+            # What was held, or a branch, until now may have become a checkpoint.
+            tree.thin_out(self.checkpoints.max_bytes)
+        self._weigh()
 
     # --- what is said of it ----------------------------------------------------------------------
 
