@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import traceback
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -67,7 +69,9 @@ class Desk:
             if job.done.cancelled():
                 queue.popleft()
                 if job.abandon is not None:
-                    job.abandon()
+                    # Nobody waits any more to be told of an error.
+                    with contextlib.suppress(Exception):
+                        job.abandon()
                 continue
             self._step(job, queue)
             return True
@@ -92,6 +96,7 @@ class Desk:
             result = job.step()
         except Exception as error:  # noqa: BLE001 - the engine's thread serves others too
             queue.popleft()
+            _forget_frames(error)
             _finish(job.done, error=error)
             return
         if result is not None:
@@ -105,6 +110,13 @@ class Desk:
                     _finish(queue.popleft().done, error=error)
                 except IndexError:
                     return
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """Whoever gets an error may keep it, and with it all state that the job's frames hold."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__context__
 
 
 def _finish(future: Future[Any], *, result: Any = None, error: Exception | None = None) -> None:

@@ -61,18 +61,28 @@ class Prefill:
                 self._begin()
             if self._done < len(self._prefix):
                 self._advance()
+            return self._finish() if self._done == len(self._prefix) else None
         except NoRoomError:
             self.abandon()
             raise
-        return self._finish() if self._done == len(self._prefix) else None
+        except Exception:
+            # Whoever handles the error may keep it, and this object with it.
+            self._take()
+            raise
 
     def abandon(self) -> None:
         """Stop here. What has been computed is kept, as far as a declared prefix can use it."""
-        cache, self._cache = self._cache, []
+        cache, snapshots = self._take()
         if self._done > self._reused:
-            self._store.keep_part(self._prefix, self._done, cache, self._snapshots)
-        del cache
+            self._store.keep_part(self._prefix, self._done, cache, snapshots)
+        del cache, snapshots
         mx.clear_cache()
+
+    def _take(self) -> tuple[list[Any], dict[int, Snapshot]]:
+        """All state that there is, which is let go of here."""
+        taken = self._cache, self._snapshots
+        self._cache, self._snapshots = [], {}
+        return taken
 
     def _begin(self) -> None:
         found = self._store.begin(self._prefix)
@@ -149,8 +159,7 @@ class Prefill:
             marks = [mark for mark in marks if mark % self._spacing == 0]
 
     def _finish(self) -> Warmed:
-        cache, self._cache = self._cache, []
-        kv_bytes = self._store.hold(self._prefix, cache, self._snapshots)
+        kv_bytes = self._store.hold(self._prefix, *self._take())
         # The pool keeps the chunks' temporary buffers; nothing will ask for these sizes soon.
         mx.clear_cache()
         size = len(self._prefix)
