@@ -12,7 +12,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tests.bench import edits, handout, idle, interference, planning, reloads, saves, sharing, ttft
+from tests.bench import (
+    edits,
+    growth,
+    handout,
+    idle,
+    interference,
+    memory_limit,
+    planning,
+    reloads,
+    saves,
+    sharing,
+    ttft,
+)
 from tests.bench.report import Result, as_json, format_table
 from tests.bench.rig import Setting, dequantise, describe_load, find_openblas
 from tests.serving import process
@@ -29,10 +41,12 @@ BENCHMARKS: dict[str, Callable[[Setting], Result]] = {
     "edits": edits.run,
     "planning": planning.run,
     "handout": handout.run,
+    "memory_limit": memory_limit.run,
+    "growth": growth.run,
 }
 # Growth does not depend on the model's size, and a real one takes many minutes over it; the store is measured
 # on toy models of several kinds, or on state that was never computed.
-ON_TINY_ONLY = {"reloads", "sharing", "edits", "planning", "handout"}
+ON_TINY_ONLY = {"reloads", "sharing", "edits", "planning", "handout", "memory_limit", "growth"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -45,13 +45,23 @@ class Result:
     rows: tuple[Row, ...]
 
 
-def summarise(what: str, samples: Sequence[float], unit: str, *, at_most: float | None = None) -> Row:
-    """Summarise samples; a bound applies to their median."""
+def summarise(
+    what: str,
+    samples: Sequence[float],
+    unit: str,
+    *,
+    at_most: float | None = None,
+    at_least: float | None = None,
+) -> Row:
+    """Summarise samples; a bound, of which there is one at most, applies to their median."""
     ordered, median = sorted(samples), statistics.median(samples)
     # Below twenty samples the 95th percentile is the largest one under another name.
     p95 = ordered[math.ceil(0.95 * len(ordered)) - 1] if len(ordered) >= 20 else None
-    bound = "" if at_most is None else f"<= {_number(at_most)} {unit}"
-    is_met = None if at_most is None else median <= at_most
+    bound, is_met = "", None
+    if at_most is not None:
+        bound, is_met = f"<= {_number(at_most)} {unit}", median <= at_most
+    elif at_least is not None:
+        bound, is_met = f">= {_number(at_least)} {unit}", median >= at_least
     return Row(what, median, unit, ordered[0], ordered[-1], p95, len(ordered), bound, is_met)
 
 
