@@ -75,7 +75,12 @@ class Warmed:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One prefix that the engine holds now: bytes kept and live requests that began from it."""
+    """One prefix that the engine holds now.
+
+    Attributes:
+        kv_bytes: Bytes of it; what several prefixes begin with counts once, for the one that came first.
+        hits: Live requests that began from all of it.
+    """
 
     kv_bytes: int | None
     hits: int = 0

@@ -15,8 +15,8 @@ from tests.engines.mlx_lm.warming import ids, make_provider, warm
 from warmd.engines.base import Prefix
 from warmd.engines.mlx_lm import layers
 from warmd.engines.mlx_lm.desk import Desk, Job
-from warmd.engines.mlx_lm.kvtree import Span
 from warmd.engines.mlx_lm.prefill import Prefill
+from warmd.engines.mlx_lm.state import Span
 from warmd.engines.mlx_lm.store import Checkpoints, WarmStore
 
 LARGE = 1 << 30

@@ -15,82 +15,12 @@ import mlx.core as mx
 from warmd.engines.base import Prefix
 from warmd.engines.mlx_lm import layers
 from warmd.engines.mlx_lm.layers import Kind, Rows
+from warmd.engines.mlx_lm.state import Layout, Snapshot, Span
 from warmd.radix import Node, RadixTree, Tokens, common_length
-
-Snapshot = list[Any]
-"""Copies of the parts of kind SNAPSHOT at one position, None for every other part."""
 
 _FOLD_FACTOR = 8
 """A node is joined with its only child unless it is so many times longer: copying it would cost more than it
 brings."""
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How the parts of a model's caches are kept.
-
-    Attributes:
-        kinds: For each part.
-        skeleton: A prompt cache of parts that hold nothing, to make others from.
-    """
-
-    kinds: tuple[Kind, ...]
-    skeleton: list[Any]
-
-    @staticmethod
-    def of(cache: Sequence[Any], tokens: int) -> Layout:
-        """The layout of a cache that has seen so many tokens (at least one)."""
-        parts = list(layers.parts(cache))
-        kinds = tuple(layers.kind_of(part, tokens) for part in parts)
-        empty = (
-            layers.template_of(part) if kind is Kind.ROWS else part if kind is Kind.EMPTY else None
-            for part, kind in zip(parts, kinds, strict=True)
-        )
-        return Layout(kinds, layers.regroup(cache, empty))
-
-    @property
-    def is_cuttable(self) -> bool:
-        """True when any beginning of the state is the state of that beginning."""
-        return Kind.SNAPSHOT not in self.kinds
-
-    def snapshot(self, cache: Sequence[Any]) -> Snapshot | None:
-        """What has to be kept at a position besides rows, computed; None where that is nothing."""
-        if self.is_cuttable:
-            return None
-        parts = zip(layers.parts(cache), self.kinds, strict=True)
-        copies = [layers.snapshot(part) if kind is Kind.SNAPSHOT else None for part, kind in parts]
-        mx.eval(layers.arrays_of(copies))
-        return copies
-
-
-class Span:
-    """The state of a node's own tokens.
-
-    Attributes:
-        rows: For each part of kind ROWS those of the node's tokens, else None.
-        snapshot: The other parts at the node's end, or None where none is kept: nothing can go on from there.
-        rows_bytes: Bytes of `rows`.
-        snapshot_bytes: Bytes of `snapshot`.
-        held: Key of the held prefix that ends with the node, or None.
-    """
-
-    __slots__ = ("held", "rows", "rows_bytes", "snapshot", "snapshot_bytes")
-
-    def __init__(self, rows: list[Rows | None], snapshot: Snapshot | None, held: str | None = None) -> None:
-        self.held = held
-        self.rows = rows
-        self.rows_bytes = layers.nbytes(rows)
-        self.set_snapshot(snapshot)
-
-    def set_snapshot(self, snapshot: Snapshot | None) -> None:
-        """Keep another one, or (None) none."""
-        self.snapshot = snapshot
-        self.snapshot_bytes = layers.nbytes(snapshot)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held."""
-        return self.rows_bytes + self.snapshot_bytes
 
 
 @dataclass(frozen=True, slots=True)

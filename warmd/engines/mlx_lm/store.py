@@ -9,7 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 from warmd.engines.base import Held, Prefix
-from warmd.engines.mlx_lm.kvtree import KVTree, Layout, Match, Snapshot
+from warmd.engines.mlx_lm.kvtree import KVTree, Match
+from warmd.engines.mlx_lm.state import Layout, Snapshot
 from warmd.radix import Tokens, branch_points, pack
 
 MIN_SHARED = 16
