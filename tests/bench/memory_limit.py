@@ -67,8 +67,7 @@ async def _measure(model: Path, path: Path) -> list[Row]:
         guard.set_limit(limit)
         save(path, entries)
         await inside.until(lambda: inside.count("warm", "deferred") == ENTRIES)
-        # What was put off may be tried once more.
-        await anyio.sleep(LOOKS * LOOK)
+        await _settle(inside)
         rows = _filled(inside, guard)
         lowered = [await _Lowering(inside, guard).lower(_active) for _ in range(LOWERINGS)]
         halved = await _Lowering(inside, guard).lower(lambda: (before + _active()) // 2)
@@ -78,6 +77,14 @@ async def _measure(model: Path, path: Path) -> list[Row]:
         rows += _changed(lowered, halved)
         rows.append(summarise("raised: warm", [inside.count("warm")], "entries", at_least=ENTRIES))
     return rows
+
+
+async def _settle(inside: Inside) -> None:
+    """Wait until nothing has happened for some looks at the memory: what was put off may be tried again."""
+    told = -1
+    while told < len(inside.told):
+        told = len(inside.told)
+        await anyio.sleep(LOOKS * LOOK)
 
 
 def _room(inside: Inside, guard: RecordingGuard) -> int:
