@@ -135,7 +135,10 @@ def best_snapshot(store: WarmStore, tokens: Ids, at_most: int) -> int:
 
 
 def assert_compact(tree: KVTree) -> None:
-    """Where nothing parts any more, nodes are joined, but for a short one below a far longer one."""
+    """Where nothing parts any more, nodes are joined, but for a short one below a far longer one.
+
+    Those that have just ceased to be checkpoints wait for the next declaration.
+    """
     longest = 0
     for node in tree.nodes():
         below, count = node, 0
@@ -143,7 +146,7 @@ def assert_compact(tree: KVTree) -> None:
             count += 1
             (below,) = below.children.values()
         longest = max(longest, count)
-    assert longest <= 3, "a chain of nodes that serve nothing"
+    assert longest <= 6, "a chain of nodes that serve nothing"
 
 
 def assert_whole(store: WarmStore) -> None:

@@ -235,6 +235,28 @@ def test_an_entry_that_grows_a_token_at_a_time_stays_a_few_nodes(name: str) -> N
         assert bench.nodes() <= 7
 
 
+@every_mix
+def test_a_warming_that_is_cancelled_after_every_step_stays_a_few_nodes(name: str) -> None:
+    bench, tokens = Bench(name, spacing=100), ids(300)
+    bench.declare(tokens)
+    for _ in range(30):
+        bench.begun(tokens, 1).abandon()
+        assert bench.nodes() <= 7
+    assert bench.warm(tokens) < 80
+    assert bench.nodes() <= 7
+
+
+@hybrids
+def test_a_place_where_nothing_can_start_is_not_kept(name: str) -> None:
+    bench, tokens = Bench(name), ids(60)
+    others = [[*tokens[:15], number] for number in (1, 2)]
+    bench.declare(*others)
+    bench.warm(*others)
+    bench.declare(tokens)
+    bench.drop(*others)
+    assert bench.store.warm_bytes == 0
+
+
 # --- checkpoints -----------------------------------------------------------------------------------
 
 

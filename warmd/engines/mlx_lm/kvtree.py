@@ -181,6 +181,7 @@ class KVTree:
         """A prefix ends at a node and is to stay."""
         node.payload.held = key
         self.ends[key] = node
+        self._simplify_above(node)
 
     def drop(self, key: str) -> None:
         """A prefix need not be held any more: free exactly what nothing else needs."""
@@ -201,6 +202,7 @@ class KVTree:
         while node.parent is not None and not node.children and node.payload.held is None:
             reach, parent = self._reach(node), node.parent
             if reach >= node.end and self._can_start_at(node):
+                self._simplify_above(node)
                 return
             if self._layout.is_cuttable and reach > node.start:
                 # Its end is wanted by nobody, but its beginning is.
@@ -221,6 +223,11 @@ class KVTree:
             (common_length(tokens[: len(p)], p.packed[: len(tokens)]) for p in self._wanted), default=0
         )
         return reach if reach >= self._floor else 0
+
+    def _simplify_above(self, node: Node[Span]) -> None:
+        """What a warming went on from may serve nothing else any more."""
+        if node.parent is not None:
+            self._simplify(node.parent)
 
     def _simplify(self, node: Node[Span]) -> None:
         """Undo a branch that is none any more."""
