@@ -19,7 +19,16 @@ from hypothesis.stateful import (
 )
 
 from warmd.engines.base import Prefix
-from warmd.radix import NO_TOKENS, Node, RadixTree, Tokens, branch_points, common_length, pack
+from warmd.radix import (
+    NO_TOKENS,
+    Node,
+    RadixTree,
+    Sharing,
+    Tokens,
+    branch_points,
+    common_length,
+    pack,
+)
 
 Ids = tuple[int, ...]
 
@@ -276,6 +285,34 @@ def test_branch_points_are_what_a_prefix_has_in_common_with_any_other(items: lis
         for index, item in enumerate(items)
     ]
     assert [set(points) for points in branch_points([pack(item) for item in items])] == expected
+
+
+def own(tokens: Ids, others: Sequence[Ids]) -> int:
+    """How many of its tokens none of the others begins with."""
+    return len(tokens) - max((common(tokens, other) for other in others), default=0)
+
+
+@given(st.lists(SEQUENCES, max_size=5), st.lists(SEQUENCES, max_size=3), st.data())
+@SETTINGS
+def test_sharing_counts_what_no_other_begins_with(
+    items: list[Ids], held: list[Ids], data: st.DataObject
+) -> None:
+    sharing, present = Sharing(map(pack, held)), list(held)
+    for item in items:
+        assert sharing.add(pack(item)) == own(item, present)
+        present.append(item)
+        if data.draw(st.booleans()):
+            out = present.pop(data.draw(st.integers(0, len(present) - 1)))
+            assert sharing.remove(pack(out)) == own(out, present)
+
+
+@given(st.lists(SEQUENCES, max_size=5))
+@SETTINGS
+def test_what_is_counted_adds_up_to_the_distinct_beginnings(items: list[Ids]) -> None:
+    beginnings = {item[: length + 1] for item in items for length in range(len(item))}
+    sharing = Sharing()
+    assert sum(sharing.add(pack(item)) for item in items) == len(beginnings)
+    assert sum(sharing.remove(pack(item)) for item in items) == len(beginnings)
 
 
 def test_examples_of_branch_points() -> None:

@@ -521,15 +521,19 @@ def reusable(mix: Mix, tokens: Ids, earlier: Ids) -> int:
 
 
 @pytest.mark.parametrize("name", MIXES)
-@given(documents=DOCUMENTS, chunk=st.integers(1, 9))
-@settings(SETTINGS, max_examples=15)
-def test_what_was_declared_before_is_prefilled_once(name: str, documents: list[Ids], chunk: int) -> None:
+@given(documents=DOCUMENTS, chunk=st.integers(1, 9), budget=BUDGETS)
+@settings(SETTINGS, max_examples=20)
+def test_what_was_declared_before_is_prefilled_once(
+    name: str, documents: list[Ids], chunk: int, budget: int
+) -> None:
     mix = MIXES[name]
-    store = WarmStore(Checkpoints(SPACING, 1 << 30), mix.quantised_from)
+    store = WarmStore(Checkpoints(SPACING, budget), mix.quantised_from)
     provider = make_provider(ToyModel(mix.make_cache), ToyModel(mix.draft) if mix.draft else None, **mix.args)
-    store.declare([Prefix(tokens) for tokens in documents])
     news = []
     for index, tokens in enumerate(documents):
+        # Other entries come and go meanwhile.
+        for others in ([(9, index)], []):
+            store.declare([Prefix(tokens) for tokens in [*documents, *others]])
         warmed = warm(store, provider, tokens, chunk)
         earlier = (reusable(mix, tokens, other) for other in documents[:index])
         assert warmed.reused_tokens == max(earlier, default=0)
