@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,7 +51,8 @@ DOCUMENTS = st.tuples(
 TAILS = st.lists(st.integers(0, 2), max_size=6).map(tuple)
 NUMBERS = st.integers(0, 999)
 
-BUDGETS = st.sampled_from([0, 3000, 1 << 30])
+ENOUGH = 1 << 30
+BUDGETS = st.sampled_from([0, 3000, ENOUGH])
 """Of checkpoints: none, some, all."""
 
 SETTINGS = settings(max_examples=50, stateful_step_count=25, derandomize=True, deadline=None)
@@ -435,6 +437,7 @@ class WarmStoreMachine(RuleBasedStateMachine):
         assert (cache is not None) == (matched > 0)
         if cache is None:
             return None
+        self.mix.assert_shape(cache)
         self.expected.count_hit(tokens, matched)
         return tokens[:matched], cache
 
@@ -489,6 +492,16 @@ class WarmStoreMachine(RuleBasedStateMachine):
         for tree in self.store._trees.values():
             taken = sum(node.payload.snapshot_bytes for node in tree.checkpoints())
             assert taken <= self.store.checkpoints.max_bytes
+
+    @invariant()
+    def checkpoints_leave_no_gaps(self) -> None:
+        if self.expected.is_cuttable or self.store.checkpoints.max_bytes < ENOUGH:
+            return
+        for tree in self.store._trees.values():
+            for end in tree.ends.values():
+                marks = [node.end for node in end.path() if node.payload.snapshot is not None]
+                gaps = [after - before for before, after in itertools.pairwise([tree._floor - 1, *marks])]
+                assert max(gaps) <= SPACING
 
     @invariant()
     def nothing_else_is_kept(self) -> None:

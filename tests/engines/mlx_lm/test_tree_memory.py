@@ -283,6 +283,17 @@ def test_checkpoints_stay_in_their_bounds_when_branches_become_some(name: str) -
     assert bench.matched([*prefixes[0], 1]) == 60
 
 
+def test_checkpoints_that_fit_stay_and_leave_no_large_gap() -> None:
+    bench, tokens = Bench("hybrid", spacing=10), ids(100)
+    bench.declare(tokens)
+    bench.warm(tokens)
+    size = bench.store.checkpoint_bytes // 9
+    bench.store.checkpoints = Checkpoints(10, 4 * size)
+    bench.declare(tokens, ids(60, seed=2))
+    assert bench.store.checkpoint_bytes == 4 * size
+    assert all(bench.matched([*tokens[:end], 1]) >= end - 30 for end in range(30, 101))
+
+
 # --- quantised state -------------------------------------------------------------------------------
 
 

@@ -309,6 +309,14 @@ class Mix:
         kinds = {type(part) for part in layers.parts(cache)}
         return kinds <= {KVCache, ConcatenateKVCache}
 
+    def assert_shape(self, cache: Sequence[Any]) -> None:
+        """A prompt cache has the parts of one that the models make, perhaps quantised."""
+        expected = [*self.make_cache(), *(self.draft() if self.draft else [])]
+        assert len(cache) == len(expected)
+        for own, part in zip(layers.parts(expected), layers.parts(cache), strict=True):
+            is_plain = type(own) is KVCache and isinstance(part, (KVCache, QuantizedKVCache))
+            assert type(part) is type(own) or is_plain
+
     def append(self, cache: list[Any], tokens: Sequence[int]) -> None:
         """Compute tokens on top of a prompt cache, of both models."""
         for part in layers.parts(cache):

@@ -6,6 +6,7 @@ request gets a cache of its own.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -235,7 +236,7 @@ class KVTree:
             return
         (child,) = node.children.values()
         if node.payload.snapshot is not None:
-            if child.end - node.parent.end > self._spacing or self._is_point(node):
+            if _gap(node) > self._spacing or self._is_point(node):
                 return
             node.payload.set_snapshot(None)
         if len(node.tokens) <= _FOLD_FACTOR * len(child.tokens):
@@ -300,6 +301,9 @@ def _gap(node: Node[Span]) -> int:
         (after,) = after.children.values()
         if after.payload.snapshot is not None:
             break
+    if after.children and after.payload.snapshot is None:
+        # Several paths go on from this one.
+        return sys.maxsize
     return after.end - (before.end if before is not None else 0)
 
 
