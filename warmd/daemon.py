@@ -31,6 +31,7 @@ from warmd.prompts.document import Document, Entry
 from warmd.reload import Reloader
 from warmd.status import Statistics
 from warmd.tell import Teller
+from warmd.traffic import Traffic
 from warmd.trigger import Signal
 from warmd.warming import Turnstile, Warmer
 
@@ -72,6 +73,8 @@ class Daemon:
         self._turnstile = Turnstile(self._settings.warm.concurrency, self._fill)
         self._memory_watch = MemoryWatch(self._tell)
         self._warmer: Warmer | None = None
+        self.traffic = Traffic(self._tell)
+        engine.follow(self.traffic.request)
         self._forget(None)
 
     def _forget(self, identity: Identity | None) -> None:
@@ -213,6 +216,7 @@ class Daemon:
     def _update_ledger(self, document: Document, warmer: Warmer) -> None:
         before, warm_before = self._ledger.problems, self._ledger.warm_names()
         self._ledger.update(document, self._renders)
+        self.traffic.follow(self._ledger.slots)
         is_told = self._identity is not None and self._identity.unwarmable is not None
         for name, error in self._ledger.problems.items():
             if str(before.get(name)) != str(error) and not is_told:

@@ -85,6 +85,16 @@ CATALOGUE: Mapping[str, Kind] = {
     "entry.lost": Kind(
         "warning", ("entry", "tokens"), "the engine no longer holds it; it will be warmed again"
     ),
+    "live.hit": Kind(
+        "info",
+        ("entry", "tokens", "cached"),
+        "a request of so many tokens began from all of an entry's prefix; `cached` were not prefilled",
+    ),
+    "live.near_miss": Kind(
+        "warning",
+        ("entry", "tokens", "matched", "prefix_tokens", "cached"),
+        "a request began like an entry and parted from it after `matched` of its `prefix_tokens`",
+    ),
     "engine.model_changed": Kind(
         "info", ("model", "previous"), "everything is warmed anew for another model"
     ),

@@ -26,6 +26,9 @@ class Slot:
         failures: Warmings in a row that failed.
         not_before: Loop time before which not to try again.
         done_tokens: While warming, tokens prefilled so far.
+        tokens_saved: Tokens that live requests did not have to prefill.
+        last_hit_at: When the last of them came, in seconds since the epoch.
+        near_misses: Requests that began like it and then parted from it.
     """
 
     entry: Entry
@@ -38,6 +41,9 @@ class Slot:
     done_tokens: int = 0
     source: str | None = None
     warmed_at: float | None = None
+    tokens_saved: int = 0
+    last_hit_at: float | None = None
+    near_misses: int = 0
 
     def mark_warming(self) -> None:
         """A warming has begun."""
@@ -151,5 +157,8 @@ def _slot_status(name: str, slot: Slot, held: Held | None) -> EntryStatus:
         source=slot.source,
         warmed_at=slot.warmed_at,
         hits=held.hits if held else 0,
+        tokens_saved=slot.tokens_saved,
+        last_hit_at=slot.last_hit_at,
+        near_misses=slot.near_misses,
         reason=slot.reason or note,
     )

@@ -189,6 +189,10 @@ class Sharing:
         """Take out a prefix that was added; returns how many of its tokens no other begins with."""
         return self._count(tokens, -1, 1)
 
+    def walk(self, tokens: Tokens) -> tuple[Node[int], int]:
+        """See `RadixTree.walk`."""
+        return self._tree.walk(tokens)
+
     def end_of(self, tokens: Tokens) -> Node[int]:
         """The node that ends with a prefix, made where there is none; its payload counts who needs it."""
         node, done = self._tree.walk(tokens)

@@ -35,6 +35,9 @@ class EntryStatus:
         source: Where its state came from.
         warmed_at: When it last became warm.
         hits: Live requests that began from its state.
+        tokens_saved: Tokens that they did not have to prefill.
+        last_hit_at: When the last one came.
+        near_misses: Requests that began like it and then parted from it.
         reason: For a person: why it is not warm, or where its prefix ends.
     """
 
@@ -46,6 +49,9 @@ class EntryStatus:
     source: str | None = None
     warmed_at: float | None = None
     hits: int = 0
+    tokens_saved: int = 0
+    last_hit_at: float | None = None
+    near_misses: int = 0
     reason: str | None = None
 
 

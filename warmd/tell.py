@@ -8,7 +8,7 @@ from pathlib import Path
 
 from warmd import __version__
 from warmd.admission import EntryCost
-from warmd.engines.base import Identity, Warmed
+from warmd.engines.base import Identity, LiveRequest, Warmed
 from warmd.events import Emit, make_event
 from warmd.ledger import Slot
 from warmd.memory.readings import Memory
@@ -120,6 +120,25 @@ class Teller:
             )
             # Further entries with the same tokens cost nothing.
             warmed = Warmed(warmed.tokens, 0, warmed.tokens, warmed.kv_bytes, warmed.source)
+
+    def hit(self, slot: Slot, request: LiveRequest) -> None:
+        """A live request began from all of a prefix."""
+        self._emit(
+            make_event("live.hit", entry=slot.names[0], tokens=len(request.tokens), cached=request.cached)
+        )
+
+    def near_miss(self, slot: Slot, request: LiveRequest, matched: int) -> None:
+        """A live request began like an entry and then parted from it."""
+        self._emit(
+            make_event(
+                "live.near_miss",
+                entry=slot.names[0],
+                tokens=len(request.tokens),
+                matched=matched,
+                prefix_tokens=len(slot.prefix),
+                cached=request.cached,
+            )
+        )
 
     def lost(self, slot: Slot, names: Collection[str]) -> None:
         """The engine no longer holds a prefix; `names` are the entries that had been warm."""

@@ -11,12 +11,12 @@ from typing import Literal
 import anyio
 import anyio.lowlevel
 
-from warmd.engines.base import EngineDiedError, Held, Identity, Prefix, Warmed
+from warmd.engines.base import EngineDiedError, Held, Identity, LiveRequest, Prefix, Warmed
 from warmd.errors import NotWarmableError
 from warmd.memory.cost import Cost
 from warmd.memory.readings import Memory
 from warmd.prompts.document import Entry
-from warmd.radix import common_length
+from warmd.radix import common_length, pack
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,7 @@ class FakeEngine:
         self._pressure = 1
         self._memory_error: str | None = None
         self.declared: frozenset[str] = frozenset()
+        self._on_request: Callable[[LiveRequest], None] = lambda request: None
         self._death: EngineDiedError | None = None
         self._is_changed = False
         self._news = anyio.Event()
@@ -118,6 +119,12 @@ class FakeEngine:
             if key in self._stored:
                 prefix, held = self._stored[key]
                 self._stored[key] = prefix, replace(held, hits=held.hits + 1)
+                size = len(prefix)
+                self.request(LiveRequest(pack([*prefix.tokens, 0]), size, size, key))
+
+    def request(self, request: LiveRequest) -> None:
+        """Let a live request begin."""
+        self._on_request(request)
 
     def load(self, model: str | None) -> None:
         """Replace the model, also by itself; None unloads it. What was held is gone."""
@@ -162,6 +169,10 @@ class FakeEngine:
     def declare(self, prefixes: Collection[Prefix]) -> None:
         """Remember them."""
         self.declared = frozenset(prefix.key for prefix in prefixes)
+
+    def follow(self, on_request: Callable[[LiveRequest], None]) -> None:
+        """Tell of what `serve` and `request` do."""
+        self._on_request = on_request
 
     async def changed(self) -> None:
         """Return after `lose` or `load`, also when that was before the call; raise after `die`."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from warmd.memory.cost import Cost
 from warmd.memory.readings import Memory
@@ -86,6 +86,40 @@ class Held:
     hits: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """A chat request as its client sent it. Never logged, never written anywhere.
+
+    Attributes:
+        messages: With their contents.
+        tools: Or None.
+        chat_template_kwargs: The request's own; empty where it has none.
+    """
+
+    messages: Sequence[Any] = field(repr=False)
+    tools: Sequence[Any] | None = field(repr=False)
+    chat_template_kwargs: Mapping[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRequest:
+    """One live request, seen as it begins.
+
+    Attributes:
+        tokens: The whole prompt.
+        cached: How many of its tokens it began from, whatever they came from.
+        warm: How many of its tokens it began from in the warm store; 0 when something else served it better.
+        key: The longest held prefix that it began from all of, or None.
+        chat: What its client sent; None where it was no chat.
+    """
+
+    tokens: Tokens = field(repr=False)
+    cached: int
+    warm: int
+    key: str | None
+    chat: Chat | None = None
+
+
 class NoRoomError(Exception):
     """A prefix does not fit into memory now.
 
@@ -130,6 +164,9 @@ class Engine(Protocol):
 
     def declare(self, prefixes: Collection[Prefix]) -> None:
         """Tell every prefix that is to be held, before any is warmed: what they share is held once."""
+
+    def follow(self, on_request: Callable[[LiveRequest], None]) -> None:
+        """Call a function for each live request as it begins, on the event loop; it must not take long."""
 
     async def changed(self) -> None:
         """Return when `identity` or `held` may have changed other than through this object's methods.

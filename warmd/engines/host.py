@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import anyio
 import anyio.to_thread
 
-from warmd.engines.base import Held, Identity, Prefix, Warmed
+from warmd.engines.base import Held, Identity, LiveRequest, Prefix, Warmed
 from warmd.engines.host_text import HostText
 from warmd.errors import WarmdError
 from warmd.prefix import find_prefix
@@ -76,6 +76,9 @@ class HostEngine:
 
     def declare(self, prefixes: Collection[Prefix]) -> None:
         """The host has its own idea of what prefixes share."""
+
+    def follow(self, on_request: Callable[[LiveRequest], None]) -> None:
+        """The host does not tell of its requests."""
 
     async def changed(self) -> None:
         """Return when the host has another tokenizer."""

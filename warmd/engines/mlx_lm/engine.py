@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
@@ -10,7 +11,7 @@ import anyio
 import anyio.to_thread
 from anyio.from_thread import BlockingPortal
 
-from warmd.engines.base import Held, Identity, Prefix, Warmed
+from warmd.engines.base import Held, Identity, LiveRequest, Prefix, Warmed
 from warmd.engines.mlx_lm.desk import Job
 from warmd.engines.mlx_lm.generator import EngineRoom, LoadedModel, ModelGoneError
 from warmd.engines.mlx_lm.prefill import Prefill
@@ -65,6 +66,10 @@ class MlxLmEngine:
     def declare(self, prefixes: Collection[Prefix]) -> None:
         """Leave them for the engine's thread, which gets to it before any warming that is asked for later."""
         self._room.desk.submit(Job(lambda: self._declared(prefixes)), is_quick=True)
+
+    def follow(self, on_request: Callable[[LiveRequest], None]) -> None:
+        """Pass each request on from the engine's thread."""
+        self._room.on_request = lambda request: self._call_soon(functools.partial(on_request, request))
 
     async def changed(self) -> None:
         """Wait until a model was loaded or unloaded, or the engine's thread ended."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from mlx_lm import server, utils
 
-from warmd.engines.base import EngineDiedError, Identity
+from warmd.engines.base import Chat, EngineDiedError, Identity, LiveRequest
 from warmd.engines.mlx_lm.desk import Desk
 from warmd.engines.mlx_lm.folder import check_model_folder
 from warmd.engines.mlx_lm.guard import Guard
@@ -54,6 +54,7 @@ class EngineRoom:
         self.is_started = False
         self.death: EngineDiedError | None = None
         self.notify: Callable[[], None] = lambda: None
+        self.on_request: Callable[[LiveRequest], None] = lambda request: None
         self._loads = 0
 
     def model_loaded(self, provider: Any) -> None:
@@ -158,9 +159,12 @@ class WarmingResponseGenerator(server.ResponseGenerator):  # type: ignore[misc] 
             raise ValueError("prompt must be a string")
         if not (isinstance(args.stop_words, list) and all(isinstance(word, str) for word in args.stop_words)):
             raise ValueError("stop must be a string or a list of strings")
+        # The server flattens messages in place.
+        chat = _chat(request, args) if request.request_type == "chat" else None
         found = super()._tokenize(tokenizer, request, args)
         if not found[0]:
             raise ValueError("the prompt is empty")
+        self._warm_cache.chat = chat
         return found
 
     def _run_generate(self) -> None:
@@ -181,6 +185,11 @@ class WarmingResponseGenerator(server.ResponseGenerator):  # type: ignore[misc] 
         self._stop = True
         self._generation_thread.join(timeout)
         return not self._generation_thread.is_alive()
+
+
+def _chat(request: Any, args: Any) -> Chat:
+    messages, tools = copy.deepcopy(request.messages), copy.deepcopy(request.tools)
+    return Chat(messages, tools, dict(args.chat_template_kwargs or {}))
 
 
 def _describe(error: BaseException, *, is_started: bool) -> str:

@@ -119,7 +119,11 @@ class Host:
             http_server.server_close()
 
     async def _main(self, http_server: HttpServer, provider: Any) -> None:
-        cache = WarmPromptCache(self._room.store, provider.cli_args.prompt_cache_size)
+        cache = WarmPromptCache(
+            self._room.store,
+            provider.cli_args.prompt_cache_size,
+            lambda request: self._room.on_request(request),
+        )
         async with BlockingPortal() as portal:
             engine = MlxLmEngine(self._room, provider, portal)
             daemon = Daemon(engine, self.prompts, self.settings, emit=self.log, url=_url(http_server))

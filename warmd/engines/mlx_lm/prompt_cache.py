@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from mlx_lm.models.cache import LRUPromptCache
 
+from warmd.engines.base import Chat, LiveRequest
 from warmd.engines.mlx_lm.store import WarmStore
+from warmd.radix import pack
 
 
 class WarmPromptCache(LRUPromptCache):  # type: ignore[misc] # mlx-lm has no type information
@@ -19,11 +22,20 @@ class WarmPromptCache(LRUPromptCache):  # type: ignore[misc] # mlx-lm has no typ
         store: The warm prefixes.
         model_key: Tells which model the store belongs to now.
         max_size: Entries of the LRU cache.
+        on_request: Called with every request.
     """
 
-    def __init__(self, store: WarmStore, max_size: int) -> None:
+    def __init__(
+        self,
+        store: WarmStore,
+        max_size: int,
+        on_request: Callable[[LiveRequest], None] = lambda request: None,
+    ) -> None:
         super().__init__(max_size)
         self._store = store
+        self._on_request = on_request
+        self.chat: Chat | None = None
+        """What the request that comes next was before it became tokens."""
         self.model_key: Any = None
         """The model that the store's prefixes belong to."""
 
@@ -36,12 +48,18 @@ class WarmPromptCache(LRUPromptCache):  # type: ignore[misc] # mlx-lm has no typ
         The rest is never empty when `tokens` is not: the batch generator refuses an empty prompt, and the
         refusal would end its thread.
         """
+        packed = pack(tokens)
         cache, rest = self._fetch_ordinary(model, tokens)
-        found = self._store.match(tokens) if model == self.model_key else None
-        if found is None or len(tokens) - len(rest) > found.length:
-            return cache, rest
-        self._store.record_hit(found)
-        return found.copy(len(tokens) - found.length), tokens[found.length :]
+        found = self._store.match(packed) if model == self.model_key else None
+        if found is not None and found.length < len(tokens) - len(rest):
+            found = None
+        key = self._store.record_hit(found) if found is not None else None
+        if found is not None:
+            cache, rest = found.copy(len(tokens) - found.length), tokens[found.length :]
+        chat, self.chat = self.chat, None
+        warm = found.length if found is not None else 0
+        self._on_request(LiveRequest(packed, len(tokens) - len(rest), warm, key, chat))
+        return cache, rest
 
     def _fetch_ordinary(self, model: Any, tokens: list[int]) -> tuple[list[Any] | None, list[int]]:
         cache, rest = super().fetch_nearest_cache(model, tokens)

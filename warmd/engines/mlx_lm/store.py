@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -112,7 +113,8 @@ class WarmStore:
 
     def match(self, tokens: Sequence[int]) -> Found | None:
         """The longest state that a request can go on from: at least one token of it is left over."""
-        return self._match(pack(tokens), len(tokens) - 1)
+        packed = tokens if isinstance(tokens, array) else pack(tokens)
+        return self._match(packed, len(tokens) - 1)
 
     def begin(self, prefix: Prefix) -> Found | None:
         """The longest state that the prefill of a prefix can go on from: all of it, perhaps."""
@@ -194,12 +196,17 @@ class WarmStore:
 
     # --- what is said of it ----------------------------------------------------------------------
 
-    def record_hit(self, found: Found) -> None:
-        """A live request begins from this state: a hit of the prefix that it goes all through, if any."""
+    def record_hit(self, found: Found) -> str | None:
+        """A live request begins from this state: a hit of the prefix that it goes all through, if any.
+
+        Returns:
+            That prefix's key.
+        """
         key = found.tree.held_at(found.match)
         if key is not None:
             self._hits[key] += 1
             self._publish()
+        return key
 
     def _weigh(self) -> None:
         """Bytes by prefix: what several share counts once, for the one that came first."""

@@ -1,0 +1,103 @@
+"""Hits, near misses, and beginnings that nobody declared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.test_daemon import entry, running
+from warmd.engines.base import Chat, LiveRequest
+from warmd.radix import pack
+from warmd.traffic import Suggestions, is_near
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "prompts.json"
+
+
+def request(text: str, *, cached: int = 0, key: str | None = None) -> LiveRequest:
+    """A request in the scripted engine's tokens: one a character."""
+    return LiveRequest(pack(map(ord, text)), cached, cached, key, Chat([], None, {}))
+
+
+def rendered(content: str) -> str:
+    """The scripted engine's rendering of an entry."""
+    messages = json.dumps([{"role": "system", "content": content}], ensure_ascii=False)[:-1]
+    return json.dumps([{}, None]) + messages
+
+
+async def test_a_hit_is_counted_and_told(path: Path) -> None:
+    async with running(path, entry("a"), entry("b")) as it:
+        await it.applied(1)
+        it.engine.serve("a")
+        it.engine.serve("a")
+        size = it.status("a").tokens or 0
+        assert it.named("live.hit") == [{"entry": "a", "tokens": size + 1, "cached": size}] * 2
+        status = it.status("a")
+        assert (status.hits, status.tokens_saved, status.near_misses) == (2, 2 * size, 0)
+        assert status.last_hit_at is not None
+        assert (it.status("b").tokens_saved, it.status("b").last_hit_at) == (0, None)
+
+
+async def test_a_request_that_parts_from_an_entry_is_a_near_miss_told_by_positions(path: Path) -> None:
+    async with running(path, entry("a", "You are a reviewer of code.")) as it:
+        await it.applied(1)
+        it.engine.request(request(rendered("You are a reviewer of prose.") + "hello"))
+        matched = len(rendered("You are a reviewer of ")) - len('"}')
+        size = it.status("a").tokens
+        tokens = len(rendered("You are a reviewer of prose.") + "hello")
+        assert it.named("live.near_miss") == [
+            {"entry": "a", "tokens": tokens, "matched": matched, "prefix_tokens": size, "cached": 0}
+        ]
+        assert it.status("a").near_misses == 1
+        (remembered,) = it.daemon.traffic.near_misses
+        assert (remembered.entry, remembered.matched) == ("a", matched)
+
+
+async def test_what_shares_next_to_nothing_is_no_near_miss(path: Path) -> None:
+    async with running(path, entry("a", "x" * 400)) as it:
+        await it.applied(1)
+        it.engine.request(request('[{"other": 1}'))
+        assert it.named("live.near_miss") == []
+
+
+async def test_after_an_edit_requests_of_the_old_text_are_near_misses(path: Path) -> None:
+    async with running(path, entry("a", "one and two")) as it:
+        await it.applied(1)
+        it.save(entry("a", "one and three"))
+        await it.applied(2)
+        it.engine.request(request(rendered("one and two") + "hello"))
+        assert [miss["entry"] for miss in it.named("live.near_miss")] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("matched", "size", "expected"),
+    [(64, 5000, True), (63, 5000, False), (10, 100, True), (9, 100, False), (100, 100, False)],
+)
+def test_what_is_near(matched: int, size: int, expected: bool) -> None:
+    assert is_near(matched, size) == expected
+
+
+def test_a_beginning_that_comes_cold_three_times_is_suggested() -> None:
+    suggestions = Suggestions()
+    for tail in "abc":
+        assert suggestions.found() == []
+        suggestions.count(request("x" * 600 + tail * 300))
+    assert [(found.tokens, found.times) for found in suggestions.found()] == [(512, 3), (256, 3)]
+    longest = suggestions.longest_of(request("x" * 600 + "d" * 300))
+    assert longest is not None
+    assert longest.tokens == 512
+    assert suggestions.longest_of(request("y" * 600)) is None
+
+
+def test_what_was_cached_is_not_cold_and_what_is_kept_is_bounded() -> None:
+    suggestions = Suggestions()
+    for _ in range(5):
+        suggestions.count(request("x" * 600, cached=512))
+    assert suggestions.found() == []
+    for number in range(5000):
+        suggestions.count(request(f"{number:05}" + "x" * 300))
+    assert len(suggestions._counts) == Suggestions.KEPT

@@ -1,0 +1,151 @@
+"""What live requests make of the warm entries: hits, near misses, and beginnings that nobody declared."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from time import time
+from typing import Protocol
+
+from warmd.engines.base import LiveRequest
+from warmd.ledger import Slot
+from warmd.radix import Sharing, Tokens
+
+NEAR_TOKENS = 64
+"""A request that begins with so many tokens of an entry, or with a tenth of it, was meant for it."""
+REMEMBERED = 8
+"""Near misses that are kept with their texts, for `warmd explain`."""
+
+
+@dataclass(frozen=True, slots=True)
+class NearMiss:
+    """A request that began like an entry and then parted from it.
+
+    Attributes:
+        entry: The entry.
+        at: When, in seconds since the epoch.
+        matched: Tokens that both begin with.
+        slot: The entry's prefix as it was.
+        request: The request, with its texts: for the user's own terminal only.
+    """
+
+    entry: str
+    at: float
+    matched: int
+    slot: Slot
+    request: LiveRequest
+
+
+class Reporter(Protocol):
+    """Who is told, without any text."""
+
+    def hit(self, slot: Slot, request: LiveRequest) -> None:
+        """A request began from all of an entry's prefix."""
+
+    def near_miss(self, slot: Slot, request: LiveRequest, matched: int) -> None:
+        """A request parted from an entry's prefix."""
+
+
+class Traffic:
+    """Accounts for each live request.
+
+    Args:
+        tell: Who is told.
+    """
+
+    def __init__(self, tell: Reporter) -> None:
+        self._tell = tell
+        self._slots: Mapping[str, Slot] = {}
+        self._sharing = Sharing()
+        self.near_misses: deque[NearMiss] = deque(maxlen=REMEMBERED)
+        self.suggestions = Suggestions()
+
+    def follow(self, slots: Mapping[str, Slot]) -> None:
+        """From now on these are the wanted prefixes, by key."""
+        if slots.keys() != self._slots.keys():
+            self._sharing = Sharing(slot.prefix.packed for slot in slots.values())
+        self._slots = dict(slots)
+
+    def request(self, request: LiveRequest) -> None:
+        """Account for one."""
+        slot = self._slots.get(request.key) if request.key is not None else None
+        if slot is not None:
+            slot.tokens_saved += len(slot.prefix)
+            slot.last_hit_at = time()
+            self._tell.hit(slot, request)
+            return
+        self.suggestions.count(request)
+        self._look_for_near_miss(request)
+
+    def _look_for_near_miss(self, request: LiveRequest) -> None:
+        node, matched = self._sharing.walk(request.tokens)
+        ends = [self._slots[below.key] for below in node if below.key in self._slots]
+        near = [slot for slot in ends if is_near(matched, len(slot.prefix))]
+        if not near:
+            return
+        # The shortest of several is the one of which most was there.
+        slot = min(near, key=lambda item: len(item.prefix))
+        slot.near_misses += 1
+        self.near_misses.append(NearMiss(slot.names[0], time(), matched, slot, request))
+        self._tell.near_miss(slot, request, matched)
+
+
+def is_near(matched: int, size: int) -> bool:
+    """True when a request that shares so many tokens with a prefix of this size was meant for it."""
+    return min(NEAR_TOKENS, size / 10) <= matched < size
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A beginning that is prefilled cold again and again.
+
+    Attributes:
+        key: Hash of its tokens.
+        tokens: Its length, in whole blocks.
+        times: Requests that began with it.
+    """
+
+    key: str
+    tokens: int
+    times: int
+
+
+class Suggestions:
+    """Counts cold beginnings by their hashes; no text and no token is kept."""
+
+    BLOCK = 256
+    TIMES = 3
+    KEPT = 4096
+
+    def __init__(self) -> None:
+        self._counts: OrderedDict[str, tuple[int, int]] = OrderedDict()
+
+    def count(self, request: LiveRequest) -> None:
+        """Count the beginnings of a request that were in no cache."""
+        for end, key in _beginnings(request.tokens, self.BLOCK):
+            if end > request.cached:
+                _, times = self._counts.pop(key, (end, 0))
+                self._counts[key] = end, times + 1
+        while len(self._counts) > self.KEPT:
+            self._counts.popitem(last=False)
+
+    def found(self) -> list[Suggestion]:
+        """Beginnings that came often enough: of those that came together the longest, most often first."""
+        often = [Suggestion(key, *found) for key, found in self._counts.items() if found[1] >= self.TIMES]
+        return sorted(often, key=lambda item: (-item.times, -item.tokens))
+
+    def longest_of(self, request: LiveRequest) -> Suggestion | None:
+        """The longest of them that a request begins with."""
+        found = {item.key: item for item in self.found()}
+        keys = [key for _, key in _beginnings(request.tokens, self.BLOCK) if key in found]
+        return found[keys[-1]] if keys else None
+
+
+def _beginnings(tokens: Tokens, block: int) -> Iterator[tuple[int, str]]:
+    """Length and hash of every whole-block beginning that leaves something over."""
+    chained = hashlib.sha256()
+    for end in range(block, len(tokens), block):
+        chained.update(tokens[end - block : end])
+        yield end, chained.hexdigest()
