@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +22,9 @@ TOKENS = 500
 LAYERS, HEADS, HEAD_DIM = 4, 8, 64
 LOWERINGS = 5
 LOOKS = 5
-"""For so many looks at the memory no chunk may begin under a limit that has no room for one."""
+"""So many looks at the memory are watched after a change."""
+PATIENCE = 120.0
+"""Seconds in which all that fits has to be warm and the rest given up."""
 
 HOW = (
     f"{ENTRIES} entries of about {TOKENS} tokens, their state {LAYERS} layers of {HEADS} heads of "
@@ -66,9 +67,9 @@ async def _measure(model: Path, path: Path) -> list[Row]:
         limit = before + _room(inside, guard)
         guard.set_limit(limit)
         save(path, entries)
-        await inside.until(lambda: inside.count("warm", "deferred") == ENTRIES)
-        await _settle(inside)
+        settled = await _settle(inside)
         rows = _filled(inside, guard)
+        rows.append(summarise("until all is done", [settled], "s", at_most=PATIENCE))
         lowered = [await _Lowering(inside, guard).lower(_active) for _ in range(LOWERINGS)]
         halved = await _Lowering(inside, guard).lower(lambda: (before + _active()) // 2)
         guard.set_limit(UNLIMITED)
@@ -79,12 +80,19 @@ async def _measure(model: Path, path: Path) -> list[Row]:
     return rows
 
 
-async def _settle(inside: Inside) -> None:
-    """Wait until nothing has happened for some looks at the memory: what was put off may be tried again."""
-    told = -1
-    while told < len(inside.told):
+async def _settle(inside: Inside) -> float:
+    """Wait until each entry is warm or put off, and nothing has happened for some looks at the memory.
+
+    Returns:
+        The seconds that this took.
+    """
+    began, told = time.monotonic(), -1
+    while told < len(inside.told) or inside.count("warm", "deferred") < ENTRIES:
+        if time.monotonic() > began + PATIENCE:
+            break
         told = len(inside.told)
         await anyio.sleep(LOOKS * LOOK)
+    return time.monotonic() - began
 
 
 def _room(inside: Inside, guard: RecordingGuard) -> int:
@@ -117,7 +125,7 @@ class _Lowered:
 
     Attributes:
         chunks: How many began after that and took more than the limit.
-        seconds: Until no more than the limit was taken; infinite where that was not within the time.
+        seconds: Until no more than the limit was taken; more than was watched where it never was.
         dropped: Entries that were dropped.
     """
 
@@ -150,7 +158,7 @@ class _Lowering:
         return await self._watch(self._at or 0.0)
 
     async def _watch(self, at: float) -> _Lowered:
-        seconds = math.inf
+        seconds = 2 * LOOKS * LOOK
         while time.monotonic() < at + LOOKS * LOOK:
             if _active() + mx.get_cache_memory() <= self._limit:
                 seconds = min(seconds, time.monotonic() - at)
