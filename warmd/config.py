@@ -37,6 +37,11 @@ def _check_path(text: str) -> None:
         raise ValueError(f"expected a path, found {text!r}")
 
 
+def _check_share(share: float) -> None:
+    if share > 0.9:
+        raise ValueError(f"expected at most 0.9, found {share}")
+
+
 @dataclass(frozen=True, slots=True)
 class PromptsSettings:
     """`[prompts]`"""
@@ -60,7 +65,14 @@ class WarmSettings:
     """`[warm]`"""
 
     concurrency: int = _setting(1, "entries warmed at the same time", 1)
-    chunk_tokens: int = _setting(256, "tokens of one warming step: a live request may wait for one", 1)
+    chunk_seconds: float = _setting(0.25, "time of one warming step: a live request may wait for one", 0.001)
+    chunk_tokens: int = _setting(1024, "tokens of one warming step at most", 1)
+    live_share: float = _setting(
+        0.1,
+        "share of the time in which requests only decode that warming may take",
+        0,
+        check=_check_share,
+    )
     checkpoint_tokens: int = _setting(
         1024, "tokens between two checkpoints of models whose state cannot be cut", 16
     )

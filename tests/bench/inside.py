@@ -23,6 +23,7 @@ from warmd.daemon import Daemon
 from warmd.engines.mlx_lm.engine import MlxLmEngine
 from warmd.engines.mlx_lm.generator import EngineRoom, WarmingResponseGenerator, WatchedModelProvider
 from warmd.engines.mlx_lm.guard import Guard
+from warmd.engines.mlx_lm.pace import Pace
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
 from warmd.engines.mlx_lm.store import WarmStore
 from warmd.events import Event
@@ -141,7 +142,7 @@ async def running(model: Path, path: Path, guard: RecordingGuard) -> AsyncIterat
     """A daemon for a warm-prompts file, with the engine's thread of `warmd serve` behind it."""
     watch, memory = WatchSettings(settle=0.02, ceiling=0.1), MemorySettings(look=LOOK)
     settings = Settings(watch=watch, memory=memory)
-    room = EngineRoom(WarmStore(), guard, settings.warm.chunk_tokens)
+    room = EngineRoom(WarmStore(), guard, Pace(settings.warm.chunk_tokens, 60.0))
     provider = _make_provider(model, room)
     with _noting(guard):
         async with BlockingPortal() as portal, anyio.create_task_group() as tasks:

@@ -6,7 +6,6 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from warmd.logs import Log
 
 Greet = Callable[[str, int], None]
-DEMO_CHUNK_TOKENS = 32
 
 DESCRIPTION = """\
 Serve a model through mlx-lm's own OpenAI-compatible server and keep the prompts file's entries warm.
@@ -103,9 +101,6 @@ def _prepare_demo(
     def greet(host: str, port: int) -> None:
         print(demo.welcome(host, port, model, prompts), flush=True)
 
-    # Without a GPU a chunk of the usual size takes many seconds, and whoever tries the demo waits for it.
-    chunk = min(settings.warm.chunk_tokens, DEMO_CHUNK_TOKENS)
-    settings = replace(settings, warm=replace(settings.warm, chunk_tokens=chunk))
     return prompts, settings, ["--model", str(model), *more], greet
 
 

@@ -9,12 +9,13 @@ from anyio.from_thread import BlockingPortal
 from warmd.engines.mlx_lm.engine import MlxLmEngine
 from warmd.engines.mlx_lm.generator import EngineRoom
 from warmd.engines.mlx_lm.guard import Guard
+from warmd.engines.mlx_lm.pace import Pace
 from warmd.engines.mlx_lm.store import WarmStore
 from warmd.memory.readings import Limit
 
 
 async def test_a_model_that_goes_away_has_freed_what_was_about_to_be_dropped() -> None:
-    room = EngineRoom(WarmStore(), Guard(Limit(None, 0)), 256)
+    room = EngineRoom(WarmStore(), Guard(Limit(None, 0)), Pace(256, 0.25))
     with anyio.fail_after(10):
         async with BlockingPortal() as portal, anyio.create_task_group() as tasks:
             engine = MlxLmEngine(room, None, portal)

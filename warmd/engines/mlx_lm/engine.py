@@ -86,7 +86,9 @@ class MlxLmEngine:
     async def warm(self, prefix: Prefix, on_progress: Callable[[int], None]) -> Warmed:
         """Prefill on the engine's thread, a chunk whenever no live request waits."""
         room = self._room
-        prefill = Prefill(prefix, room.store, self._provider, room.chunk_tokens, on_progress, room.guard)
+        prefill = Prefill(
+            prefix, room.store, self._provider, room.pace.max_tokens, on_progress, room.guard, room.pace
+        )
         return await self._run(Job(prefill.step, prefill.abandon))
 
     async def look_up(self, entry: Entry, prefix: Prefix) -> int | None:

@@ -15,6 +15,7 @@ from warmd.engines.mlx_lm.desk import Desk
 from warmd.engines.mlx_lm.folder import check_model_folder
 from warmd.engines.mlx_lm.guard import Guard
 from warmd.engines.mlx_lm.measure import UnkeepableError, measure, quantised_from, trace
+from warmd.engines.mlx_lm.pace import Pace
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
 from warmd.engines.mlx_lm.render import RequestPath
 from warmd.engines.mlx_lm.store import WarmStore
@@ -39,17 +40,19 @@ class EngineRoom:
         desk: Work for the engine's thread.
         store: The warm prefixes; only the engine's thread touches it, but for its snapshots.
         guard: Keeps warming within the memory limit.
-        chunk_tokens: Tokens of one warming step.
+        pace: Sizes the steps of warming.
+        is_prefilling: True while a request's prompt is being computed.
         loaded: The loaded model, replaced as a whole; None while there is none.
         is_started: True once the engine's thread asked for its first work: the default model is loaded.
         death: Why the engine's thread ended, if it ended by itself.
     """
 
-    def __init__(self, store: WarmStore, guard: Guard, chunk_tokens: int) -> None:
+    def __init__(self, store: WarmStore, guard: Guard, pace: Pace) -> None:
         self.desk = Desk()
         self.store = store
         self.guard = guard
-        self.chunk_tokens = chunk_tokens
+        self.pace = pace
+        self.is_prefilling = False
         self.loaded: LoadedModel | None = None
         self.is_started = False
         self.death: EngineDiedError | None = None
@@ -75,9 +78,10 @@ class EngineRoom:
         """Find out what the model's state costs; returns why it cannot be kept at all, if so."""
         self.store.reset(quantised_from(provider.cli_args))
         self.guard.model_loaded(None)
+        self.pace.forget()
         try:
             run = trace(provider.model, provider.draft_model)
-            self.guard.model_loaded(measure(run, self.chunk_tokens, provider.cli_args))
+            self.guard.model_loaded(measure(run, self.pace.max_tokens, provider.cli_args))
         except UnkeepableError as error:
             return str(error)
         except Exception:  # noqa: BLE001 - a model that does not run says so when it is used
@@ -90,6 +94,17 @@ class EngineRoom:
         self.store.clear()
         self.desk.fail_all(ModelGoneError())
         self.notify()
+
+    def step_while_serving(self) -> None:
+        """Between two tokens of live requests: what takes no time, or a share of it if they only decode."""
+        if self.desk.step_quick():
+            return
+        if self.is_prefilling:
+            self.pace.busy()
+            return
+        with self.pace.sharing() as may_step:
+            if may_step:
+                self.desk.step()
 
     def thread_started(self) -> None:
         """The engine's thread is ready for work."""
@@ -104,6 +119,47 @@ class EngineRoom:
         self.store.clear()
         self.desk.close(death or EngineDiedError("the engine has been stopped"))
         self.notify()
+
+
+class WatchedBatchGenerator(server.BatchGenerator):  # type: ignore[misc] # as below
+    """mlx-lm's batch generator, which tells whether it is prefilling or only decoding.
+
+    Args:
+        room: Is told.
+    """
+
+    def __init__(self, *args: Any, room: EngineRoom, **more: Any) -> None:
+        self._room = room
+        super().__init__(*args, **more)
+
+    def insert_segments(self, *args: Any, **more: Any) -> Any:
+        self._room.is_prefilling = True
+        return super().insert_segments(*args, **more)
+
+    def next(self) -> Any:
+        found = super().next()
+        # Responses of the first kind are of prompts.
+        self._room.is_prefilling = bool(found[0])
+        return found
+
+
+class SteppingQueue:
+    """Takes the tokens of a request that is served alone, and lets a little warming in between.
+
+    Args:
+        queue: Where they go.
+        room: Has the warming.
+    """
+
+    def __init__(self, queue: Any, room: EngineRoom) -> None:
+        self._queue = queue
+        self._room = room
+
+    def put(self, item: Any) -> None:
+        """Pass it on first: nobody waits for warming."""
+        self._queue.put(item)
+        if isinstance(item, server.Response):
+            self._room.step_while_serving()
 
 
 class WatchedModelProvider(server.ModelProvider):  # type: ignore[misc] # mlx-lm has no type information
@@ -144,14 +200,19 @@ class WarmingResponseGenerator(server.ResponseGenerator):  # type: ignore[misc] 
         self._warm_cache.model_key = self.model_provider.model_key
         request = super()._next_request(None)
         if timeout is None:
-            # A batch is being served: it comes first, but for what takes no time.
-            self._room.desk.step_quick()
+            if request is None:
+                self._room.step_while_serving()
             return request
         if request is not None:
             return request
+        self._room.pace.idle()
         if self._room.desk.step():
             return super()._next_request(None)
         return super()._next_request(timeout)
+
+    def _serve_single(self, request: Any, stream: Any) -> None:
+        queue, *rest = request
+        super()._serve_single((SteppingQueue(queue, self._room), *rest), stream)
 
     def _tokenize(self, tokenizer: Any, request: Any, args: Any) -> Any:
         # Each of these would raise outside of any handler later, and end the engine's thread.

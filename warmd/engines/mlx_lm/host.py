@@ -29,9 +29,15 @@ from warmd.daemon import Daemon
 from warmd.engines.base import EngineDiedError
 from warmd.engines.mlx_lm.engine import MlxLmEngine
 from warmd.engines.mlx_lm.folder import ModelError, check_model_folder
-from warmd.engines.mlx_lm.generator import EngineRoom, WarmingResponseGenerator, WatchedModelProvider
+from warmd.engines.mlx_lm.generator import (
+    EngineRoom,
+    WarmingResponseGenerator,
+    WatchedBatchGenerator,
+    WatchedModelProvider,
+)
 from warmd.engines.mlx_lm.guard import Guard
 from warmd.engines.mlx_lm.http import HttpServer, attach_generator, listen
+from warmd.engines.mlx_lm.pace import Pace
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
 from warmd.engines.mlx_lm.store import Checkpoints, WarmStore
 from warmd.errors import CannotStartError
@@ -80,7 +86,8 @@ class Host:
         warm, memory = self.settings.warm, self.settings.memory
         checkpoints = Checkpoints(warm.checkpoint_tokens, parse_size(warm.checkpoint_max_bytes))
         guard = Guard(Limit.parse(memory.limit, memory.reserve))
-        self._room = EngineRoom(WarmStore(checkpoints), guard, warm.chunk_tokens)
+        pace = Pace(warm.chunk_tokens, warm.chunk_seconds, warm.live_share)
+        self._room = EngineRoom(WarmStore(checkpoints), guard, pace)
 
     def run(self) -> None:
         """Serve until stopped; `exit_code` then says what the process should end with.
@@ -95,14 +102,15 @@ class Host:
     @contextlib.contextmanager
     def _seams(self) -> Iterator[None]:
         """Put our provider, our run and the flags where mlx-lm's main looks for them."""
-        before = server.ModelProvider, server.run, sys.argv
+        before = server.ModelProvider, server.BatchGenerator, server.run, sys.argv
         server.ModelProvider = functools.partial(WatchedModelProvider, room=self._room)
+        server.BatchGenerator = functools.partial(WatchedBatchGenerator, room=self._room)
         server.run = self._serve
         sys.argv = ["warmd serve", *self.server_args]
         try:
             yield
         finally:
-            server.ModelProvider, server.run, sys.argv = before
+            server.ModelProvider, server.BatchGenerator, server.run, sys.argv = before
 
     def _serve(self, host: str, port: int, model_provider: Any) -> None:
         """Takes the place of `mlx_lm.server.run`."""

@@ -13,6 +13,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from warmd.engines.base import NoRoomError, Prefix, Warmed
 from warmd.engines.mlx_lm import layers
 from warmd.engines.mlx_lm.guard import Guard
+from warmd.engines.mlx_lm.pace import Pace
 from warmd.engines.mlx_lm.state import Layout, Snapshot
 from warmd.engines.mlx_lm.store import WarmStore
 
@@ -27,6 +28,7 @@ class Prefill:
         chunk_tokens: Tokens a step.
         on_progress: Called with the tokens done so far.
         guard: Asked for room before each chunk; None where memory is no concern.
+        pace: Makes chunks smaller that would take long; None where time is no concern.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class Prefill:
         chunk_tokens: int,
         on_progress: Callable[[int], None],
         guard: Guard | None = None,
+        pace: Pace | None = None,
     ) -> None:
         self._prefix = prefix
         self._store = store
@@ -44,6 +47,7 @@ class Prefill:
         self._chunk_tokens = chunk_tokens
         self._on_progress = on_progress
         self._guard = guard
+        self._pace = pace
         self._cache: list[Any] = []
         self._done = self._reused = 0
         self._spacing = store.checkpoints.spacing
@@ -112,11 +116,17 @@ class Prefill:
         server_step = self._provider.cli_args.prefill_step_size
         stop = self._store.stops(self._prefix, self._done, self._spacing)[0]
         size = min(self._chunk_tokens, server_step - self._done % server_step, stop - self._done)
+        if self._pace is not None:
+            size = min(size, self._pace.size)
         if self._guard is not None:
             size = self._guard.chunk(self._done, size)
         end = self._done + size
         chunk = mx.array(self._prefix.tokens[self._done : end])[None]
-        with self._guard.measuring(size, end) if self._guard is not None else contextlib.nullcontext():
+        with contextlib.ExitStack() as measuring:
+            if self._guard is not None:
+                measuring.enter_context(self._guard.measuring(size, end))
+            if self._pace is not None:
+                measuring.enter_context(self._pace.measuring(size))
             self._compute(chunk, quantise=end % server_step == 0)
         self._done = end
         if end == stop and end < len(self._prefix):

@@ -27,6 +27,12 @@ SEAMS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("mlx_lm.server:ResponseGenerator._generate", ("self",)),
     ("mlx_lm.server:ResponseGenerator._run_generate", ("self",)),
     ("mlx_lm.server:ResponseGenerator._next_request", ("self", "timeout")),
+    # Serves a request alone; its tokens go through a queue, on the engine's thread.
+    ("mlx_lm.server:ResponseGenerator._serve_single", ("self", "request", "stream")),
+    ("mlx_lm.server:Response", ("text", "token", "finish_reason")),
+    # Tells prefilling from decoding; looked up in the server's module.
+    ("mlx_lm.server:BatchGenerator.next", ("self",)),
+    ("mlx_lm.server:BatchGenerator.insert_segments", ("self", "segments")),
     # The request path from messages to token ids.
     ("mlx_lm.server:ResponseGenerator._tokenize", ("self", "tokenizer", "request", "args")),
     ("mlx_lm.server:CompletionRequest", ("request_type", "prompt", "messages", "tools", "role_mapping")),

@@ -1,0 +1,40 @@
+"""A server that is never idle gets warm all the same, and its requests come first."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.serving.process import serving, write
+from tests.serving.test_warm import RULES, ask, entry
+
+
+def keep_busy(server: object, stop: threading.Event, more: dict[str, object]) -> None:
+    """One request after the other, each decoding for a while."""
+    while not stop.is_set():
+        server.chat(ask("Nothing of this is warm."), max_tokens=200, **more)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("more", [{}, {"seed": 1}], ids=["batched", "sequential"])
+def test_while_requests_only_decode_entries_are_warmed(
+    models: dict[str, Path], tmp_path: Path, more: dict[str, object]
+) -> None:
+    prompts = tmp_path / "prompts.json"
+    write(prompts, [entry("first", RULES)])
+    with serving(models["llama"], prompts, environment={"WARMD_WARM_LIVE_SHARE": "0.5"}) as server:
+        server.wait_for("entry.warmed", entry="first")
+        stop = threading.Event()
+        # Two at once: there is always one that decodes.
+        threads = [threading.Thread(target=keep_busy, args=(server, stop, more)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        try:
+            write(prompts, [entry("first", RULES), entry("second", "2. " + RULES * 3)])
+            warmed = server.wait_for("entry.warmed", entry="second")
+            assert warmed["new_tokens"] > 100
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
