@@ -29,6 +29,7 @@ class Slot:
         tokens_saved: Tokens that live requests did not have to prefill.
         last_hit_at: When the last of them came, in seconds since the epoch.
         near_misses: Requests that began like it and then parted from it.
+        warm_seconds: What warming it has taken, also in vain.
     """
 
     entry: Entry
@@ -44,6 +45,7 @@ class Slot:
     tokens_saved: int = 0
     last_hit_at: float | None = None
     near_misses: int = 0
+    warm_seconds: float = 0.0
 
     def mark_warming(self) -> None:
         """A warming has begun."""
@@ -160,5 +162,6 @@ def _slot_status(name: str, slot: Slot, held: Held | None) -> EntryStatus:
         tokens_saved=slot.tokens_saved,
         last_hit_at=slot.last_hit_at,
         near_misses=slot.near_misses,
+        warm_seconds=slot.warm_seconds,
         reason=slot.reason or note,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -112,7 +113,7 @@ class Reloader:
         changes = diff(self.document, document)
         generation = self.status.seen
         self.document = document
-        self.status = replace(self.status, accepted=generation, errors=())
+        self.status = replace(self.status, accepted=generation, accepted_at=time.time(), errors=())
         self._emit(
             make_event(
                 "prompts.accepted",

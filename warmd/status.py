@@ -38,6 +38,7 @@ class EntryStatus:
         tokens_saved: Tokens that they did not have to prefill.
         last_hit_at: When the last one came.
         near_misses: Requests that began like it and then parted from it.
+        warm_seconds: What warming it has taken, also in vain.
         reason: For a person: why it is not warm, or where its prefix ends.
     """
 
@@ -52,12 +53,16 @@ class EntryStatus:
     tokens_saved: int = 0
     last_hit_at: float | None = None
     near_misses: int = 0
+    warm_seconds: float = 0.0
     reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentStatus:
-    """Which revisions of the file have been seen, accepted and applied, as generation numbers."""
+    """Which revisions of the file have been seen, accepted and applied, as generation numbers.
+
+    `accepted_at` is when the last one was accepted, in seconds since the epoch.
+    """
 
     path: Path
     sha256: str | None = None
@@ -65,6 +70,7 @@ class DocumentStatus:
     accepted: int = 0
     applied: int = 0
     errors: tuple[FileError, ...] = ()
+    accepted_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

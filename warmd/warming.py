@@ -109,6 +109,7 @@ class Warmer:
         self._tasks.start_soon(self._warm, wanted.key, slot, scope)
 
     async def _warm(self, key: str, slot: Slot, scope: anyio.CancelScope) -> None:
+        began = time.perf_counter()
         try:
             with scope:
                 await self._warm_and_verify(key, slot)
@@ -119,6 +120,7 @@ class Warmer:
             if self._engine.identity == self._identity:
                 self._fail(slot, error)
         finally:
+            slot.warm_seconds += time.perf_counter() - began
             self._turnstile.leave()
             if self._in_flight.get(key) is scope:
                 del self._in_flight[key]
