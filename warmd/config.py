@@ -37,6 +37,11 @@ def _check_path(text: str) -> None:
         raise ValueError(f"expected a path, found {text!r}")
 
 
+def _check_no_nul(text: str) -> None:
+    if "\0" in text:
+        raise ValueError(f"expected a path, found {text!r}")
+
+
 def _check_share(share: float) -> None:
     if share > 0.9:
         raise ValueError(f"expected at most 0.9, found {share}")
@@ -89,6 +94,15 @@ class MemorySettings:
 
 
 @dataclass(frozen=True, slots=True)
+class StateSettings:
+    """`[state]`"""
+
+    dir: str = _setting(
+        "", "the folder of the control socket; empty for the system's own place", check=_check_no_nul
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Everything that can be configured."""
 
@@ -96,6 +110,7 @@ class Settings:
     watch: WatchSettings = WatchSettings()
     warm: WarmSettings = WarmSettings()
     memory: MemorySettings = MemorySettings()
+    state: StateSettings = StateSettings()
 
 
 def config_path(environment: Mapping[str, str] | None = None) -> Path:
@@ -111,7 +126,7 @@ def config_path(environment: Mapping[str, str] | None = None) -> Path:
 def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
     """Read the settings file and the environment.
 
-    A relative `path` in the file is relative to the file's folder.
+    A relative path in the file is relative to the file's folder.
 
     Raises:
         UsageError: The file that `WARMD_CONFIG` names is missing, a file cannot be read, or a key, a value or
@@ -164,12 +179,15 @@ def _apply_table(settings: Settings, table: Mapping[str, Any], path: Path) -> Se
     return settings
 
 
+_PATHS = (("prompts", "path"), ("state", "dir"))
+
+
 def _apply_section(current: Any, section: str, values: Mapping[str, Any], path: Path) -> Any:
     for key, value in values.items():
         where = f"{path}: [{section}] {key}"
         if key not in _names(current):
             raise UsageError(f"{where}: unknown key; the nearest known one is {_nearest(key)}")
-        if (section, key) == ("prompts", "path") and value and isinstance(value, str):
+        if (section, key) in _PATHS and value and isinstance(value, str):
             value = value if value.startswith("~") else str(path.absolute().parent / value)
         current = _set(current, key, value, where)
     return current

@@ -1,0 +1,1 @@
+"""How a person's commands reach the daemon: a unix socket in the state folder that speaks JSON lines."""
