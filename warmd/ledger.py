@@ -9,8 +9,9 @@ from time import time
 from warmd.engines.base import Held, Prefix, Warmed
 from warmd.errors import NotWarmableError, RenderError
 from warmd.plan import Wanted
+from warmd.progress import Progress
 from warmd.prompts.document import Document, Entry
-from warmd.status import EntryStatus, State
+from warmd.status import SHOWN_HASH, EntryStatus, State
 
 Rendered = Prefix | RenderError
 USER_TURN_NOTE = "the prefix ends where the content of the last user turn begins"
@@ -26,6 +27,7 @@ class Slot:
         failures: Warmings in a row that failed.
         not_before: Loop time before which not to try again.
         done_tokens: While warming, tokens prefilled so far.
+        progress: How fast that goes.
         tokens_saved: Tokens that live requests did not have to prefill.
         last_hit_at: When the last of them came, in seconds since the epoch.
         near_misses: Requests that began like it and then parted from it.
@@ -40,6 +42,7 @@ class Slot:
     failures: int = 0
     not_before: float = 0.0
     done_tokens: int = 0
+    progress: Progress = field(default_factory=Progress)
     source: str | None = None
     warmed_at: float | None = None
     tokens_saved: int = 0
@@ -49,7 +52,12 @@ class Slot:
 
     def mark_warming(self) -> None:
         """A warming has begun."""
-        self.state, self.done_tokens = "warming", 0
+        self.state, self.done_tokens, self.progress = "warming", 0, Progress()
+
+    def mark_progress(self, done: int) -> None:
+        """So many tokens of it are prefilled."""
+        self.done_tokens = done
+        self.progress.note(done)
 
     def mark_held(self, warmed: Warmed, *, cached: int | None) -> None:
         """The engine holds it; `cached` tokens is what a look-up found, None if there was no way to look."""
@@ -153,8 +161,10 @@ def _slot_status(name: str, slot: Slot, held: Held | None) -> EntryStatus:
     return EntryStatus(
         name,
         slot.state,
+        prefix=slot.prefix.key[:SHOWN_HASH],
         tokens=len(slot.prefix),
         done_tokens=slot.done_tokens,
+        tokens_per_s=slot.progress.rate if slot.state == "warming" else None,
         kv_bytes=held.kv_bytes if held else None,
         source=slot.source,
         warmed_at=slot.warmed_at,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from warmd.memory.readings import Memory
 from warmd.prompts.document import FileError
+
+if TYPE_CHECKING:
+    from warmd.traffic import Suggestion
 
 State = Literal[
     "pending",
@@ -21,6 +24,9 @@ State = Literal[
     "quarantined",
 ]
 
+SHOWN_HASH = 12
+"""Hex digits of a hash that people and programs get to see: enough to tell prefixes apart."""
+
 
 @dataclass(frozen=True, slots=True)
 class EntryStatus:
@@ -29,8 +35,10 @@ class EntryStatus:
     Attributes:
         name: The entry.
         state: One of the nine contract states.
+        prefix: Beginning of the hash of its prefix's tokens: entries that have the same share their state.
         tokens: Length of its prefix, None until it has been rendered.
         done_tokens: While warming, tokens prefilled so far.
+        tokens_per_s: While warming, how fast that goes; None until it can be told.
         kv_bytes: What the engine holds for it, None where unknown.
         source: Where its state came from.
         warmed_at: When it last became warm.
@@ -44,8 +52,10 @@ class EntryStatus:
 
     name: str
     state: State = "pending"
+    prefix: str | None = None
     tokens: int | None = None
     done_tokens: int = 0
+    tokens_per_s: float | None = None
     kv_bytes: int | None = None
     source: str | None = None
     warmed_at: float | None = None
@@ -75,7 +85,12 @@ class DocumentStatus:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """A snapshot of the daemon."""
+    """A snapshot of the daemon.
+
+    Attributes:
+        paused: Nothing is warmed until somebody says so.
+        suggestions: Beginnings that no entry has and that are prefilled cold again and again.
+    """
 
     version: str
     pid: int
@@ -84,7 +99,48 @@ class Statistics:
     document: DocumentStatus
     entries: tuple[EntryStatus, ...] = field(default=())
     memory: Memory | None = None
+    paused: bool = False
+    suggestions: tuple[Suggestion, ...] = ()
 
     def count(self, state: State) -> int:
         """How many entries are in a state."""
         return sum(entry.state == state for entry in self.entries)
+
+
+def status_json(statistics: Statistics) -> dict[str, Any]:
+    """Statistics as JSON, for programs: bytes and seconds, null where something is not known."""
+    return {
+        "version": statistics.version,
+        "pid": statistics.pid,
+        "uptime_s": statistics.uptime_s,
+        "model": statistics.model,
+        "paused": statistics.paused,
+        "document": document_json(statistics.document),
+        "memory": asdict(statistics.memory) if statistics.memory is not None else None,
+        "entries": [asdict(entry) for entry in statistics.entries],
+        "totals": _totals(statistics),
+        "suggestions": [
+            {"prefix": item.key[:SHOWN_HASH], "tokens": item.tokens, "times": item.times}
+            for item in statistics.suggestions
+        ],
+    }
+
+
+def document_json(document: DocumentStatus) -> dict[str, Any]:
+    """The state of the file as JSON."""
+    return {**asdict(document), "path": str(document.path)}
+
+
+def _totals(statistics: Statistics) -> dict[str, Any]:
+    # Entries with equal tokens share their state and all that is counted with it.
+    distinct = {entry.prefix or entry.name: entry for entry in statistics.entries}.values()
+    return {
+        "entries": len(statistics.entries),
+        "states": {state: statistics.count(state) for state in get_args(State)},
+        "tokens": sum(entry.tokens or 0 for entry in distinct),
+        "kv_bytes": sum(entry.kv_bytes or 0 for entry in distinct),
+        "hits": sum(entry.hits for entry in distinct),
+        "tokens_saved": sum(entry.tokens_saved for entry in distinct),
+        "near_misses": sum(entry.near_misses for entry in distinct),
+        "warm_seconds": sum(entry.warm_seconds for entry in distinct),
+    }

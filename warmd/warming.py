@@ -133,11 +133,8 @@ class Warmer:
         self._turnstile.next()
 
     async def _warm_and_verify(self, key: str, slot: Slot) -> None:
-        def on_progress(done: int) -> None:
-            slot.done_tokens = done
-
         began = time.perf_counter()
-        warmed = await self._engine.warm(slot.prefix, on_progress)
+        warmed = await self._engine.warm(slot.prefix, slot.mark_progress)
         try:
             cached = await self._engine.look_up(slot.entry, slot.prefix)
         except Exception:

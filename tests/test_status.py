@@ -1,0 +1,87 @@
+"""The statistics as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import get_args
+
+from warmd.memory.readings import Memory
+from warmd.prompts.document import FileError
+from warmd.status import DocumentStatus, EntryStatus, State, Statistics, status_json
+from warmd.traffic import Suggestion
+
+ERROR = FileError(3, 1, "$.prompts[0]", "expected a list")
+ENTRIES = (
+    EntryStatus(
+        "a",
+        "warm",
+        prefix="0f",
+        tokens=10,
+        kv_bytes=80,
+        source="prefill",
+        warmed_at=5.5,
+        hits=2,
+        tokens_saved=20,
+    ),
+    EntryStatus("twin", "warm", prefix="0f", tokens=10, kv_bytes=80, hits=2, tokens_saved=20),
+    EntryStatus("b", "warming", prefix="1f", tokens=30, done_tokens=12, tokens_per_s=4.0),
+    EntryStatus("c", "failed", reason="no content"),
+)
+STATISTICS = Statistics(
+    version="1",
+    pid=7,
+    uptime_s=3.5,
+    model="m",
+    document=DocumentStatus(Path("/p.json"), "ab", 3, 2, 1, (ERROR,), 4.5),
+    entries=ENTRIES,
+    memory=Memory(limit=100, active=50, cache=1, warm=80, headroom=-3, pressure=2),
+    paused=True,
+    suggestions=(Suggestion("0123456789abcdef", 512, 3),),
+)
+
+
+def test_it_is_json_with_the_stable_names() -> None:
+    found = json.loads(json.dumps(status_json(STATISTICS), allow_nan=False))
+    assert (found["version"], found["pid"], found["uptime_s"], found["model"]) == ("1", 7, 3.5, "m")
+    assert found["paused"] is True
+    assert found["document"] == {
+        "path": "/p.json",
+        "sha256": "ab",
+        "seen": 3,
+        "accepted": 2,
+        "applied": 1,
+        "errors": [{"line": 3, "column": 1, "path": "$.prompts[0]", "message": "expected a list"}],
+        "accepted_at": 4.5,
+    }
+    assert found["memory"].items() >= {
+        ("limit", 100),
+        ("active", 50),
+        ("cache", 1),
+        ("warm", 80),
+        ("headroom", -3),
+        ("pressure", 2),
+    }
+    assert found["suggestions"] == [{"prefix": "0123456789ab", "tokens": 512, "times": 3}]
+
+
+def test_every_entry_has_every_field() -> None:
+    entries = status_json(STATISTICS)["entries"]
+    assert [entry["name"] for entry in entries] == ["a", "twin", "b", "c"]
+    contract = {"name", "state", "tokens", "kv_bytes", "source", "warmed_at", "hits", "tokens_saved"}
+    assert all(entry.keys() >= contract | {"last_hit_at", "reason", "done_tokens"} for entry in entries)
+    assert (entries[2]["done_tokens"], entries[2]["tokens_per_s"]) == (12, 4.0)
+
+
+def test_totals_count_what_entries_share_once() -> None:
+    totals = status_json(STATISTICS)["totals"]
+    assert totals["states"] == dict.fromkeys(get_args(State), 0) | {"warm": 2, "warming": 1, "failed": 1}
+    assert (totals["entries"], totals["tokens"], totals["kv_bytes"]) == (4, 40, 80)
+    assert (totals["hits"], totals["tokens_saved"]) == (2, 20)
+
+
+def test_what_is_not_known_is_null() -> None:
+    empty = Statistics("1", 7, 0.0, None, DocumentStatus(Path("/p.json")))
+    found = status_json(empty)
+    assert (found["model"], found["memory"], found["entries"]) == (None, None, [])
+    assert found["document"]["sha256"] is None
