@@ -83,6 +83,17 @@ class Daemon:
         self._ledger = Ledger()
         self._renders: dict[str, Rendered] = {}
         self._declared: frozenset[str] = frozenset()
+        self.traffic.forget()
+
+    @property
+    def engine(self) -> Engine:
+        """Where it warms."""
+        return self._engine
+
+    @property
+    def document(self) -> Document | None:
+        """The document in force."""
+        return self._reloader.document
 
     def statistics(self) -> Statistics:
         """What the daemon knows now."""

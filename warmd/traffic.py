@@ -5,11 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from time import time
 from typing import Protocol
 
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
 from warmd.engines.base import LiveRequest
+from warmd.errors import WarmdError
 from warmd.ledger import Slot
 from warmd.radix import Sharing, Tokens
 
@@ -48,6 +53,46 @@ class Reporter(Protocol):
         """A request parted from an entry's prefix."""
 
 
+class Listeners:
+    """Those who wait for requests, such as `warmd capture`."""
+
+    MOST = 8
+    WAITING = 32
+
+    def __init__(self) -> None:
+        self._open: set[MemoryObjectSendStream[LiveRequest]] = set()
+
+    @contextmanager
+    def listen(self) -> Iterator[MemoryObjectReceiveStream[LiveRequest]]:
+        """Every request from now on, until the end of the block; what nobody takes in time is left out.
+
+        Raises:
+            TooManyListenersError: There are enough already.
+        """
+        if len(self._open) >= self.MOST:
+            raise TooManyListenersError
+        sender, receiver = anyio.create_memory_object_stream[LiveRequest](self.WAITING)
+        self._open.add(sender)
+        try:
+            with sender, receiver:
+                yield receiver
+        finally:
+            self._open.discard(sender)
+
+    def tell(self, request: LiveRequest) -> None:
+        """Pass one on. Never waits: requests come first."""
+        for sender in self._open:
+            with suppress(anyio.WouldBlock):
+                sender.send_nowait(request)
+
+
+class TooManyListenersError(WarmdError):
+    """Each listener may keep some requests, so there is an end to their number."""
+
+    def __init__(self) -> None:
+        super().__init__(f"{Listeners.MOST} others already wait for requests")
+
+
 class Traffic:
     """Accounts for each live request.
 
@@ -61,6 +106,7 @@ class Traffic:
         self._sharing = Sharing()
         self.near_misses: deque[NearMiss] = deque(maxlen=REMEMBERED)
         self.suggestions = Suggestions()
+        self.listeners = Listeners()
 
     def follow(self, slots: Mapping[str, Slot]) -> None:
         """From now on these are the wanted prefixes, by key."""
@@ -68,8 +114,15 @@ class Traffic:
             self._sharing = Sharing(slot.prefix.packed for slot in slots.values())
         self._slots = dict(slots)
 
+    def forget(self) -> None:
+        """Start over: another model has other tokens."""
+        self._slots, self._sharing = {}, Sharing()
+        self.near_misses.clear()
+        self.suggestions = Suggestions()
+
     def request(self, request: LiveRequest) -> None:
         """Account for one."""
+        self.listeners.tell(request)
         slot = self._slots.get(request.key) if request.key is not None else None
         if slot is not None:
             slot.tokens_saved += len(slot.prefix)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 import anyio
@@ -82,6 +82,17 @@ class MlxLmEngine:
         """Cut the entry's prefix in a worker thread, on a tokenizer that serving does not use."""
         path = self._loaded().request_path
         return await anyio.to_thread.run_sync(find_prefix, entry, path, abandon_on_cancel=True)
+
+    async def decode(self, tokens: Sequence[int]) -> str:
+        """The text of some token ids: for `warmd explain`, on the user's own terminal."""
+        path = self._loaded().request_path
+        return await anyio.to_thread.run_sync(path.decode, tokens, abandon_on_cancel=True)
+
+    @property
+    def template_arguments(self) -> Mapping[str, Any]:
+        """What the server adds to the template arguments of every request."""
+        loaded = self._room.loaded
+        return loaded.request_path.template_arguments if loaded else {}
 
     async def warm(self, prefix: Prefix, on_progress: Callable[[int], None]) -> Warmed:
         """Prefill on the engine's thread, a chunk whenever no live request waits."""

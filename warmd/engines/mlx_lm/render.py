@@ -98,6 +98,19 @@ class RequestPath:
             )[0]
         return prompt
 
+    @property
+    def template_arguments(self) -> dict[str, Any]:
+        """What the server adds to the template arguments of every request."""
+        return dict(self._owner.model_provider.cli_args.chat_template_args or {})
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of some token ids, special tokens included."""
+        with self._lock:
+            text: str = self._tokenizer.decode(
+                list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False
+            )
+        return text
+
     def vocabulary(self) -> Sequence[str]:
         """Raw token strings by id, with the marks that the tokenizer's kind uses for spaces."""
         with self._lock:
