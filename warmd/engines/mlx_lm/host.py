@@ -45,6 +45,9 @@ from warmd.events import FOREIGN, make_event
 from warmd.logs import Log
 from warmd.memory.readings import Limit
 from warmd.memory.size import parse_size
+from warmd.web.live import Live
+from warmd.web.recent import Recent
+from warmd.web.site import Site
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 DRAIN_SECONDS = 1.5
@@ -134,9 +137,12 @@ class Host:
         )
         async with BlockingPortal() as portal:
             engine = MlxLmEngine(self._room, provider, portal)
-            daemon = Daemon(engine, self.prompts, self.settings, emit=self.log, url=_url(http_server))
+            recent = Recent(self.log)
+            daemon = Daemon(engine, self.prompts, self.settings, emit=recent, url=_url(http_server))
             generator = WarmingResponseGenerator(provider, cache, self._room)
-            attach_generator(http_server, generator)
+            live = Live(portal, daemon.statistics, recent)
+            site = Site(live.look, lambda: self._problem(generator), provider.cli_args.host)
+            attach_generator(http_server, generator, site)
             accepting = threading.Thread(target=http_server.serve_forever, name="http", daemon=True)
             accepting.start()
             failure = await self._run_daemon(daemon, provider)
@@ -144,6 +150,14 @@ class Host:
         # Not within the portal's block, which would wrap it in a group.
         if failure is not None:
             raise failure
+
+    def _problem(self, generator: WarmingResponseGenerator) -> str | None:
+        """Why no request can be taken now, in one line, or None. From any thread."""
+        if self.stop_reason:
+            return "the server is stopping"
+        if self._room.death is not None or not generator.is_healthy:
+            return "the engine has died"
+        return None if self._room.is_started else "the model is being loaded"
 
     async def _run_daemon(self, daemon: Daemon, provider: Any) -> CannotStartError | None:
         died, broken = False, None

@@ -7,16 +7,25 @@ import logging
 import socket
 import sys
 import threading
+from http import HTTPStatus
 from http.server import ThreadingHTTPServer
 from typing import Any
 
 from mlx_lm import server
 
 from warmd.errors import CannotStartError
+from warmd.web.site import PATHS, Site, is_path
 
 logger = logging.getLogger("warmd.http")
 
-KNOWN_PATHS = ("/v1/chat/completions", "/chat/completions", "/v1/completions", "/v1/models", "/health")
+KNOWN_PATHS = (
+    "/v1/chat/completions",
+    "/chat/completions",
+    "/v1/completions",
+    "/v1/models",
+    "/health",
+    *PATHS,
+)
 
 
 class PortInUseError(CannotStartError):
@@ -27,13 +36,56 @@ class PortInUseError(CannotStartError):
 
 
 class RequestHandler(server.APIHandler):  # type: ignore[misc] # mlx-lm has no type information
-    """mlx-lm's request handler; only its logging is ours."""
+    """mlx-lm's request handler, with our own read-only paths and without its logging.
+
+    Args:
+        site: Answers what is asked of our paths.
+    """
+
+    def __init__(self, *args: Any, site: Site, **more: Any) -> None:
+        # The base class answers within its constructor.
+        self._site = site
+        super().__init__(*args, **more)
+
+    def do_GET(self) -> None:  # noqa: N802 - the name that http.server looks for
+        """Answer from the daemon, or as mlx-lm does."""
+        if is_path(self.path):
+            self._answer()
+        else:
+            super().do_GET()
+
+    def do_HEAD(self) -> None:  # noqa: N802 - the name that http.server looks for
+        """The same without the body; mlx-lm knows no such method."""
+        if is_path(self.path):
+            self._answer(has_body=False)
+        else:
+            self.send_error(HTTPStatus.NOT_IMPLEMENTED, f"Unsupported method ({self.command!r})")
+
+    def do_OPTIONS(self) -> None:  # noqa: N802 - the name that http.server looks for
+        """Other sites' pages get permission from mlx-lm for its own paths only."""
+        if is_path(self.path):
+            self.send_response(HTTPStatus.NO_CONTENT)
+            self.send_header("Allow", "GET, HEAD, OPTIONS")
+            self.end_headers()
+        else:
+            super().do_OPTIONS()
+
+    def _answer(self, *, has_body: bool = True) -> None:
+        answer = self._site.answer(self.path, self.headers.get_all("Host", []))
+        self.send_response(answer.status)
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if has_body:
+            self.wfile.write(answer.body)
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         """Log method, path and status. Anything else of a request could be content."""
         path = str(getattr(self, "path", "")).partition("?")[0]
         shown = next((known for known in KNOWN_PATHS if path.startswith(known)), "(other)")
-        logger.info("%s %s %d", _known_method(self.command), shown, int(code))
+        # The page and Prometheus ask all the time.
+        level = logging.DEBUG if shown in PATHS and int(code) == HTTPStatus.OK else logging.INFO
+        logger.log(level, "%s %s %d", _known_method(self.command), shown, int(code))
 
     def log_error(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
         """Log that a request was malformed, without the malformed part."""
@@ -99,11 +151,11 @@ def listen(host: str, port: int) -> HttpServer:
         raise PortInUseError(host, port, problem) from None
 
 
-def attach_generator(http_server: HttpServer, generator: Any) -> None:
-    """Let the server answer from a response generator."""
+def attach_generator(http_server: HttpServer, generator: Any, site: Site) -> None:
+    """Let the server answer from a response generator, and our own paths from a site."""
     fingerprint = server.get_system_fingerprint()
     # A partial, as mlx-lm's handler takes the generator before what the socket server passes.
-    handler: Any = functools.partial(RequestHandler, generator, system_fingerprint=fingerprint)
+    handler: Any = functools.partial(RequestHandler, generator, system_fingerprint=fingerprint, site=site)
     http_server.RequestHandlerClass = handler
 
 
