@@ -11,7 +11,7 @@ import math
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import anyio
@@ -19,21 +19,26 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from warmd import __version__
 from warmd.admission import Room, admit, entry_costs, is_too_much
+from warmd.again import choose
 from warmd.config import Settings
 from warmd.engines.base import Engine, EngineDiedError, Identity, Warmed
 from warmd.errors import NotWarmableError, RenderError
 from warmd.events import Emit
-from warmd.ledger import Ledger, Rendered, problem_status
+from warmd.ledger import Ledger, Rendered, Slot, problem_status
 from warmd.memory.readings import Memory
 from warmd.memory.watch import MemoryWatch
 from warmd.plan import Plan, make_plan
 from warmd.prompts.document import Document, Entry
+from warmd.proof import Prover
 from warmd.reload import Reloader
-from warmd.status import Statistics
+from warmd.status import DocumentStatus, Statistics
 from warmd.tell import Teller
 from warmd.traffic import Traffic
 from warmd.trigger import Signal
 from warmd.warming import Turnstile, Warmer
+
+TOO_OFTEN = "something else takes the memory or the engine's cache; give warm prefixes more room, or keep fewer"
+"""What to do about an entry that is lost again and again."""
 
 
 class Daemon:
@@ -74,6 +79,8 @@ class Daemon:
         self._memory_watch = MemoryWatch(self._tell)
         self._warmer: Warmer | None = None
         self.traffic = Traffic(self._tell)
+        interval = self._settings.warm.prove
+        self._prover = Prover(engine, lambda: self._ledger.slots, self._on_lost, interval)
         engine.follow(self.traffic.request)
         self._forget(None)
 
@@ -82,6 +89,7 @@ class Daemon:
         self._identity = identity
         self._ledger = Ledger()
         self._renders: dict[str, Rendered] = {}
+        self._stale: set[str] = set()
         self._declared: frozenset[str] = frozenset()
         self.traffic.forget()
 
@@ -105,7 +113,47 @@ class Daemon:
             document=self._reloader.status,
             entries=self._ledger.statuses(self._engine.held()),
             memory=self._engine.memory(),
+            paused=self._turnstile.is_closed,
+            suggestions=tuple(self.traffic.suggestions.found()),
         )
+
+    # --- asked for by a person -------------------------------------------------------------------
+
+    def pause(self) -> None:
+        """Warm nothing until `resume`; what is being warmed stops at its next chunk."""
+        if not self._turnstile.is_closed:
+            self._turnstile.is_closed = True
+            self._tell.paused()
+        if self._warmer is not None:
+            self._warmer.cancel(self._warmer.in_flight)
+
+    def resume(self) -> None:
+        """Go on warming."""
+        if self._turnstile.is_closed:
+            self._turnstile.is_closed = False
+            self._tell.resumed()
+        self._fill()
+
+    def rewarm(self, names: Collection[str] = ()) -> list[str]:
+        """Render entries anew, free what is held of them and warm them again; returns their names.
+
+        Args:
+            names: Which; all of them where it is empty.
+
+        Raises:
+            UnknownEntryError: No entry has one of the names.
+        """
+        entries = choose(self._reloader.document, names)
+        self._stale.update(entry.digest for entry in entries)
+        found = [entry.name for entry in entries]
+        if self._warmer is not None:
+            self._warmer.renew(self._ledger.keys_of(found))
+        self._signal.set()
+        return found
+
+    async def reload(self) -> DocumentStatus:
+        """Look at the file now, whatever the system's events say; how things are with it then."""
+        return await self._reloader.look()
 
     # --- running ---------------------------------------------------------------------------------
 
@@ -123,6 +171,7 @@ class Daemon:
                 tasks.start_soon(self._reloader.run)
                 tasks.start_soon(self._follow_engine)
                 tasks.start_soon(self._follow_memory)
+                tasks.start_soon(self._prover.run)
                 tasks.start_soon(self._reconcile_forever)
                 task_status.started()
         except* EngineDiedError as group:
@@ -202,6 +251,9 @@ class Daemon:
 
     async def _render_all(self, document: Document) -> bool:
         """Render what has not been rendered with this model; False when overtaken by something newer."""
+        for digest in self._stale:
+            self._renders.pop(digest, None)
+        self._stale.clear()
         for entry in document.entries:
             if self._is_overtaken(document):
                 return False
@@ -236,13 +288,31 @@ class Daemon:
         held = warmer.held()
         for key, slot in self._ledger.slots.items():
             if slot.state in ("warm", "stored_not_served") and key not in held:
-                slot.mark_pending()
-                self._tell.lost(slot, warm_before)
+                self._lose(slot, warm_before, "the engine no longer holds it")
             elif slot.state == "warm":
                 # Entries that came to share a prefix which is warm are warm without any work.
                 size = len(slot.prefix)
                 warmed = Warmed(size, 0, size, held[key].kv_bytes)
                 self._tell.warmed(warmed, 0.0, [n for n in slot.names if n not in warm_before])
+
+    def _lose(self, slot: Slot, names: Collection[str], cause: str) -> None:
+        """What was warm is so no longer: warm it again, but not without end."""
+        slot.mark_pending()
+        self._tell.lost(slot, names, cause)
+        per_hour = self._settings.warm.rewarms_per_hour
+        not_before = slot.note_loss(anyio.current_time(), per_hour)
+        if not_before is not None:
+            reason = f"lost more than {per_hour} times within an hour: {TOO_OFTEN}"
+            slot.mark_failed(reason, not_before=not_before)
+            delay = not_before - anyio.current_time()
+            for name in slot.names:
+                self._tell.failed(name, "failed", reason, retry_in=round(delay, 3))
+
+    def _on_lost(self, key: str, cached: int) -> None:
+        """A proof has failed."""
+        slot = self._ledger.slots[key]
+        self._lose(slot, slot.names, f"a request finds {cached} of {len(slot.prefix)} tokens in the cache")
+        self.rewarm(slot.names)
 
     def _make_plan(self, document: Document, warmer: Warmer, memory: Memory | None) -> Plan:
         warmer.cancel(warmer.in_flight - self._ledger.slots.keys())

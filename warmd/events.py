@@ -37,6 +37,8 @@ CATALOGUE: Mapping[str, Kind] = {
     "daemon.ready": Kind(
         "info", ("model", "entries", "url"), "the first document has been planned; live requests are welcome"
     ),
+    "daemon.paused": Kind("info", (), "somebody asked that nothing be warmed until `daemon.resumed`"),
+    "daemon.resumed": Kind("info", (), "warming goes on"),
     "daemon.stopping": Kind("info", ("reason",), "a stop was asked for"),
     "daemon.stopped": Kind(
         "info", ("exit_code", "reason"), "the last line; an error where it could not start"
@@ -83,7 +85,9 @@ CATALOGUE: Mapping[str, Kind] = {
         "its prefix has been freed; `reason` is null where nobody wants it any more",
     ),
     "entry.lost": Kind(
-        "warning", ("entry", "tokens"), "the engine no longer holds it; it will be warmed again"
+        "warning",
+        ("entry", "tokens", "cause"),
+        "a request would not get it any more; it will be warmed again",
     ),
     "live.hit": Kind(
         "info",
@@ -109,6 +113,12 @@ CATALOGUE: Mapping[str, Kind] = {
     "watch.rearmed": Kind("info", ("directory",), "a watched folder vanished and is there again"),
     "watch.degraded": Kind(
         "warning", ("reason",), "no events from the system; the file is looked at now and then"
+    ),
+    "control.moved": Kind(
+        "info", ("path",), "the control socket is elsewhere: its path in the state folder is too long"
+    ),
+    "control.failed": Kind(
+        "warning", ("reason",), "commands such as `warmd status` cannot reach this daemon; the rest goes on"
     ),
     "log.dropped": Kind("warning", ("lines",), "so many lines before this one could not be written"),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from time import time
 
@@ -31,6 +31,7 @@ class Slot:
         tokens_saved: Tokens that live requests did not have to prefill.
         last_hit_at: When the last of them came, in seconds since the epoch.
         near_misses: Requests that began like it and then parted from it.
+        losses: Loop times of the last hour at which it was warm no longer.
         warm_seconds: What warming it has taken, also in vain.
     """
 
@@ -48,7 +49,13 @@ class Slot:
     tokens_saved: int = 0
     last_hit_at: float | None = None
     near_misses: int = 0
+    losses: list[float] = field(default_factory=list)
     warm_seconds: float = 0.0
+
+    def note_loss(self, now: float, per_hour: int) -> float | None:
+        """It was lost at a loop time; returns when to try again if that came too often, else None."""
+        self.losses = [then for then in self.losses if then > now - 3600] + [now]
+        return self.losses[0] + 3600 if len(self.losses) > per_hour else None
 
     def mark_warming(self) -> None:
         """A warming has begun."""
@@ -79,6 +86,10 @@ class Slot:
     def mark_pending(self) -> None:
         """It is not held and not being warmed (any more)."""
         self.state, self.done_tokens = "pending", 0
+
+    def forgive(self) -> None:
+        """Whatever went wrong with it before counts no more."""
+        self.state, self.reason, self.failures, self.not_before = "pending", None, 0, 0.0
 
 
 @dataclass(slots=True)
@@ -117,6 +128,10 @@ class Ledger:
             for key, slot in self.slots.items()
             for name in slot.names
         ]
+
+    def keys_of(self, names: Collection[str]) -> set[str]:
+        """The prefixes of some entries."""
+        return {key for key, slot in self.slots.items() if not set(names).isdisjoint(slot.names)}
 
     def previous(self) -> dict[str, str]:
         """Entry name to the retired prefix that it had last."""

@@ -44,6 +44,7 @@ class Reloader:
         self._on_change = on_change
         self._last: tuple[object, ...] | None = None
         self._files: tuple[Path, ...] = (self.path,)
+        self._asking: list[anyio.Event] = []
         self._watcher = Watcher(settings.watch, on_rearmed=self._rearmed, on_degraded=self._degraded)
 
     async def run(self) -> None:
@@ -56,16 +57,30 @@ class Reloader:
         """All that this generation asked for is done."""
         self.status = replace(self.status, applied=generation)
 
+    async def look(self) -> DocumentStatus:
+        """Read the file now; how things are with it once that is done."""
+        done = anyio.Event()
+        self._asking.append(done)
+        self._watcher.ask()
+        await done.wait()
+        return self.status
+
     async def _follow(self) -> None:
+        asked: list[anyio.Event] = []
         unsettled_since: float | None = None
         is_changing = False
         while True:
+            # Whoever asks from here on may have changed the file since, and is answered by the next read.
+            asked, self._asking = asked + self._asking, []
             outcome = await self._read()
             now = anyio.current_time()
             unsettled_since = (unsettled_since or now) if is_changing else None
             may_be_half_written = unsettled_since is not None and now - unsettled_since < UNSETTLED_GRACE
             if isinstance(outcome, Document) or not may_be_half_written:
                 self._take(outcome)
+                for done in asked:
+                    done.set()
+                asked = []
             look = await self._watcher.settled()
             is_changing = look.still_changing
 

@@ -31,6 +31,14 @@ class Teller:
         """A model is loaded and the first plan is made."""
         self._emit(make_event("daemon.ready", model=model, entries=entries, url=url))
 
+    def paused(self) -> None:
+        """Somebody wants nothing to be warmed for now."""
+        self._emit(make_event("daemon.paused"))
+
+    def resumed(self) -> None:
+        """Warming goes on."""
+        self._emit(make_event("daemon.resumed"))
+
     def model_changed(self, model: str | None, previous: str) -> None:
         """Another model was loaded, or (None) the model was unloaded."""
         self._emit(make_event("engine.model_changed", model=model, previous=previous))
@@ -140,11 +148,11 @@ class Teller:
             )
         )
 
-    def lost(self, slot: Slot, names: Collection[str]) -> None:
-        """The engine no longer holds a prefix; `names` are the entries that had been warm."""
+    def lost(self, slot: Slot, names: Collection[str], cause: str) -> None:
+        """A request would not get a prefix any more; `names` are the entries that had been warm."""
         for name in slot.names:
             if name in names:
-                self._emit(make_event("entry.lost", entry=name, tokens=len(slot.prefix)))
+                self._emit(make_event("entry.lost", entry=name, tokens=len(slot.prefix), cause=cause))
 
     def failed(self, name: str, state: str, reason: str, *, retry_in: float | None = None) -> None:
         """An entry is not warm, why, and in how many seconds it is tried again."""

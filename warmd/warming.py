@@ -83,6 +83,15 @@ class Warmer:
         for key in keys & self.in_flight:
             self._in_flight.pop(key).cancel()
 
+    def renew(self, keys: Set[str]) -> None:
+        """Stop and free these, whatever their state: the next plan begins them anew."""
+        self.cancel(keys)
+        for key in keys:
+            self._ledger.slots[key].forgive()
+        self._drop(
+            [Drop(key, reason="it is to be warmed again") for key in sorted(keys & self.held().keys())]
+        )
+
     def carry_out(self, plan: Plan) -> None:
         """Replace what is queued, and free what is to be freed; `fill` begins to warm."""
         self._queue = list(plan.warm)
@@ -205,15 +214,19 @@ class Turnstile:
     Args:
         places: The bound.
         next: Called when one has ended.
+
+    Attributes:
+        is_closed: Nobody gets in.
     """
 
     def __init__(self, places: int, next: Callable[[], None]) -> None:  # noqa: A002 - reads as what it is
         self._free = places
+        self.is_closed = False
         self.next = next
 
     def enter(self) -> bool:
         """Take a place, if there is one."""
-        if self._free == 0:
+        if self._free == 0 or self.is_closed:
             return False
         self._free -= 1
         return True

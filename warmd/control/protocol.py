@@ -1,6 +1,7 @@
 """What goes over the control socket: one line of JSON there, one back.
 
-A request is ``{"command": "rewarm", "names": ["coder"]}``: the command, and beside it its arguments. The answer is ``{"ok": true, "result": …}`` or ``{"ok": false, "error": "one line"}``.
+A request is ``{"command": "rewarm", "names": ["coder"]}``: the command, and beside it its arguments.
+The answer is ``{"ok": true, "result": …}`` or ``{"ok": false, "error": "one line"}``.
 """
 
 from __future__ import annotations

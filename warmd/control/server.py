@@ -24,10 +24,11 @@ from warmd.control.protocol import (
     encode_error,
     encode_result,
 )
+from warmd.errors import WarmdError
 
 Handler = Callable[[dict[str, Any]], Awaitable[Any]]
-"""Takes the arguments of a request and returns the result, as JSON. It may take its time, and is cancelled when
-the client goes away. Raising `ControlError` makes its line the answer."""
+"""Takes the arguments of a request and returns the result, as JSON. It may take its time, and is cancelled
+when the client goes away. The line of a `ControlError`, or of another `WarmdError`, is the answer."""
 
 IDLE_SECONDS = 10.0
 """How long a client may take to send its request, and to take its answer."""
@@ -136,7 +137,7 @@ class ControlServer:
             if handler is None:
                 raise ControlError(f"unknown command; there are {', '.join(sorted(self._handlers))}")
             return await self._carry_out(handler, request.arguments, stream)
-        except ControlError as error:
+        except WarmdError as error:
             return encode_error(str(error))
         except Exception as error:  # noqa: BLE001 - a fault in one command must not end the daemon
             # Its message could quote a prompt.

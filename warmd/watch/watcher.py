@@ -82,6 +82,7 @@ class Watcher:
         self._recheck_at = math.inf
         self._armed: Arming = frozenset()
         self._is_deaf = False
+        self._is_asked = False
         self._error: Exception | None = None
         self._reported: set[str] = set()
         self._look = Signal()
@@ -107,6 +108,11 @@ class Watcher:
         self._look.set()
         self._check.set()
 
+    def ask(self) -> None:
+        """Let `settled` return at once, be it that nothing seems to have changed."""
+        self._is_asked = True
+        self._look.set()
+
     # --- is it time to look? ---------------------------------------------------------------------
 
     async def settled(self) -> Look:
@@ -124,10 +130,12 @@ class Watcher:
         while True:
             current = await self._signature()
             if current != self._seen:
+                self._is_asked = False
                 if not was_told:
                     self._renew()
                 return await self._settle(current, was_told)
-            if anyio.current_time() >= self._recheck_at:
+            if self._is_asked or anyio.current_time() >= self._recheck_at:
+                self._is_asked = False
                 self._recheck_at = math.inf
                 return Look(is_recheck=True)
             was_told = await self._told()
