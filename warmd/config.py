@@ -78,6 +78,8 @@ class WarmSettings:
         0,
         check=_check_share,
     )
+    prove: float = _setting(600.0, "how often to prove that each warm entry is still served, in seconds", 1)
+    rewarms_per_hour: int = _setting(6, "an entry that is lost more often within an hour waits", 1)
     checkpoint_tokens: int = _setting(
         1024, "tokens between two checkpoints of models whose state cannot be cut", 16
     )

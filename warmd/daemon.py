@@ -37,7 +37,7 @@ from warmd.traffic import Traffic
 from warmd.trigger import Signal
 from warmd.warming import Turnstile, Warmer
 
-TOO_OFTEN = "something else takes the memory or the engine's cache; give warm prefixes more room, or keep fewer"
+TOO_OFTEN = "something else takes the memory or the engine's cache; give them more room, or keep fewer"
 """What to do about an entry that is lost again and again."""
 
 
@@ -311,8 +311,8 @@ class Daemon:
     def _on_lost(self, key: str, cached: int) -> None:
         """A proof has failed."""
         slot = self._ledger.slots[key]
-        self._lose(slot, slot.names, f"a request finds {cached} of {len(slot.prefix)} tokens in the cache")
         self.rewarm(slot.names)
+        self._lose(slot, slot.names, f"a request finds {cached} of {len(slot.prefix)} tokens in the cache")
 
     def _make_plan(self, document: Document, warmer: Warmer, memory: Memory | None) -> Plan:
         warmer.cancel(warmer.in_flight - self._ledger.slots.keys())

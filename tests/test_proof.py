@@ -1,0 +1,112 @@
+"""What is warm is proved again and again, and healed, but not without end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.test_daemon import QUICK, Running, entry
+from warmd.config import MemorySettings, Settings, WarmSettings
+from warmd.daemon import Daemon
+from warmd.ledger import Slot
+from warmd.proof import Prover
+from warmd.testing import FakeEngine
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "prompts.json"
+
+
+class Proving(Running):
+    """A daemon that proves often."""
+
+    def __init__(self, path: Path, prove: float, rewarms_per_hour: int) -> None:
+        super().__init__(path, FakeEngine(), 1)
+        warm = WarmSettings(prove=prove, rewarms_per_hour=rewarms_per_hour)
+        settings = Settings(watch=QUICK, warm=warm, memory=MemorySettings(look=0.05))
+        self.daemon = Daemon(self.engine, path, settings, emit=self._emit, randomness=lambda: 0.5)
+
+
+async def test_what_a_request_would_not_get_any_more_is_lost_and_warmed_again(path: Path) -> None:
+    it = Proving(path, prove=0.1, rewarms_per_hour=100)
+    it.save(entry("a"), entry("b"))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(it.daemon.run)
+        await it.applied(1)
+        size = it.status("a").tokens
+        it.engine.miss("a", 3)
+        await it.until(lambda: len(it.named("entry.lost")) == 1)
+        it.engine.miss("a", 10_000)
+        assert it.named("entry.lost") == [
+            {"entry": "a", "tokens": size, "cause": f"a request finds 3 of {size} tokens in the cache"}
+        ]
+        await it.until(lambda: set(it.states().values()) == {"warm"})
+        assert it.engine.names_of("warm").count("b") == 1
+        tasks.cancel_scope.cancel()
+
+
+async def test_what_is_lost_again_and_again_waits_and_says_what_to_do(path: Path) -> None:
+    it = Proving(path, prove=1000, rewarms_per_hour=3)
+    it.save(entry("a"))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(it.daemon.run)
+        await it.applied(1)
+        for lost in range(1, 5):
+            it.engine.lose("a")
+            await it.until(lambda lost=lost: len(it.named("entry.lost")) == lost)  # type: ignore[misc]
+            if lost < 4:
+                await it.until(lambda: it.states() == {"a": "warm"})
+        await it.until(lambda: it.states() == {"a": "failed"})
+        assert {event["cause"] for event in it.named("entry.lost")} == {"the engine no longer holds it"}
+        (failed,) = it.named("entry.failed")
+        assert failed["reason"].startswith("lost more than 3 times within an hour: ")
+        assert 3000 < failed["retry_in_s"] <= 3600
+        await anyio.sleep(0.1)
+        assert it.engine.names_of("warm").count("a") == 4
+        # Whoever edits it, or asks for it, need not wait.
+        it.daemon.rewarm(["a"])
+        await it.until(lambda: it.states() == {"a": "warm"})
+        tasks.cancel_scope.cancel()
+
+
+class Clocks:
+    """Two clocks that can come apart."""
+
+    def __init__(self) -> None:
+        self.ticks, self.ahead = 0.0, 1_700_000_000.0
+
+    def monotonic(self) -> float:
+        return self.ticks
+
+    def wall(self) -> float:
+        return self.ticks + self.ahead
+
+
+@pytest.mark.parametrize("jump", [8 * 3600.0, -7200.0, 0.0])
+async def test_after_a_sleep_or_a_jump_of_the_clock_there_is_a_proof_at_once(
+    jump: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clocks, rounds = Clocks(), []
+
+    async def sleep(seconds: float) -> None:
+        clocks.ticks += seconds
+        if clocks.ticks >= 60:
+            clocks.ahead += jump
+        if clocks.ticks > 200:
+            tasks.cancel_scope.cancel()
+        await anyio.lowlevel.checkpoint()
+
+    def slots() -> dict[str, Slot]:
+        rounds.append(clocks.ticks)
+        return {}
+
+    monkeypatch.setattr("warmd.proof.anyio.sleep", sleep)
+    prover = Prover(
+        FakeEngine(), slots, lambda key, cached: None, 150, wall=clocks.wall, monotonic=clocks.monotonic
+    )
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(prover.run)
+    assert rounds[0] == (60 if jump else 150)
