@@ -50,18 +50,20 @@ _MONTH = (
 )
 _DAY = r"\d{1,2}(?:st|nd|rd|th)?"
 _TIME = r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:\s?[AaPp]\.?[Mm]\b\.?)?(?:\s?(?:Z|UTC|[+-]\d{2}:?\d{2}))?"
-_DATES = tuple(
-    re.compile(rf"(?<![\w-]){pattern}(?!\w)")
-    for pattern in (
-        rf"\d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}}(?:[T ]{_TIME})?",
-        r"\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}",
-        rf"(?:{_DAY}\s+)?{_MONTH}\.?(?:\s+{_DAY})?(?:,?\s+\d{{4}})?",
-        r"(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?",
-        r"\d{4}年\d{1,2}月\d{1,2}日",
-        _TIME,
-        # Seconds or milliseconds since 1970, between 2017 and 2033.
-        r"1[5-9]\d{8}(?:\d{3})?",
-    )
+_DATES = (
+    *(
+        re.compile(rf"(?<![\w-]){pattern}(?!\w)")
+        for pattern in (
+            rf"\d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}}(?:[T ]{_TIME})?",
+            r"\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}",
+            rf"(?:{_DAY}\s+)?{_MONTH}\.?(?:\s+{_DAY})?(?:,?\s+\d{{4}})?",
+            r"(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?",
+            _TIME,
+            # Seconds or milliseconds since 1970, between 2017 and 2033.
+            r"1[5-9]\d{8}(?:\d{3})?",
+        )
+    ),
+    re.compile(r"\d{4}年\d{1,2}月\d{1,2}日"),
 )
 _IDS = tuple(
     re.compile(rf"(?<!\w){pattern}(?!\w)")
