@@ -34,3 +34,16 @@ class RenderError(WarmdError):
 
 class NotWarmableError(RenderError):
     """An entry renders, but there is nothing in it that can be kept warm (entry state `unwarmable`)."""
+
+
+class VolatileError(NotWarmableError):
+    """An entry's prompt changes by itself before its content is complete (entry state `volatile`).
+
+    Args:
+        position: The first token that changes.
+        reason: In one line, for a person.
+    """
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(reason)
+        self.position = position

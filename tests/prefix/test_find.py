@@ -14,7 +14,7 @@ from tests.prefix import templates
 from tests.prefix.requests import WEATHER_TOOL, ServerRenderer, assistant, make_entry, system, user
 from tests.toys import CHATML, KINDS, MARKERS, make_tokenizer
 from warmd.engines.base import Prefix
-from warmd.errors import NotWarmableError, RenderError
+from warmd.errors import NotWarmableError, RenderError, VolatileError
 from warmd.prefix import find_prefix, request_messages
 from warmd.prompts.document import Entry, Message
 
@@ -97,14 +97,15 @@ def test_a_user_text_that_moves_the_last_query_ends_the_prefix_before_the_turn_i
     assert "12?" in decode(entry, templates.QWEN3)
 
 
-def test_a_template_that_prints_the_time_ends_the_prefix_there() -> None:
-    clock = iter(range(1000))
+def test_a_prompt_that_is_another_each_time_is_volatile() -> None:
+    numbers = iter(range(1000))
 
     def answer(messages: list[Message]) -> list[int]:
-        return [1, 2, 3, 1000 + next(clock), *characters(messages)]
+        return [1, 2, 3, 1000 + next(numbers), *characters(messages)]
 
-    with pytest.raises(NotWarmableError, match=r"^content not in prefix: message 0 \(system\)$"):
+    with pytest.raises(VolatileError, match=r"^the prompt changes with every request at token 3$") as caught:
         find_prefix(make_entry(REVIEWER), ScriptedRenderer(answer))
+    assert caught.value.position == 3
 
 
 def test_the_prefix_says_that_it_ends_in_a_user_turn() -> None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from warmd.admission import Room, admit, entry_costs
 from warmd.config import Settings
@@ -15,8 +15,11 @@ from warmd.errors import RenderError
 from warmd.memory.cost import Cost
 from warmd.memory.readings import Limit, Memory, Meter, ReadingError
 from warmd.plan import Wanted, make_plan
-from warmd.prefix import Renderer, find_prefix
+from warmd.prefix import find_prefix
 from warmd.prompts import Document, Entry
+
+if TYPE_CHECKING:
+    from warmd.engines.mlx_lm.render import RequestPath
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +196,8 @@ def _find_needs(model: str, chunk_tokens: int, args: Any) -> Needs:
     return Needs(found.model_bytes, found.cost)
 
 
-def _render(entry: Entry, renderer: Renderer) -> Prefix | RenderError:
+def _render(entry: Entry, renderer: RequestPath) -> Prefix | RenderError:
     try:
-        return find_prefix(entry, renderer)
+        return find_prefix(entry, renderer, renderer.clock)
     except RenderError as error:
         return error

@@ -21,12 +21,14 @@ class Prefix:
     Attributes:
         tokens: The ids, in order; never empty.
         ends_in_user_turn: True when the entry's last message is a user turn and the prefix ends inside it.
+        is_daily: True when it holds the date: on another local day the requests begin with other tokens.
         key: Names the prefix by its token ids: SHA-256 (hex) over them as 64-bit integers.
         packed: The ids once more, as a `warmd.radix` tree takes them.
     """
 
     tokens: tuple[int, ...]
     ends_in_user_turn: bool = False
+    is_daily: bool = False
     key: str = field(init=False)
     packed: Tokens = field(init=False, repr=False, compare=False)
 

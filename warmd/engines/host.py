@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import anyio
@@ -170,9 +171,9 @@ class HostEngine:
 
 
 def _find_text_prefix(entry: Entry, text: HostText) -> Prefix:
-    prefix = find_prefix(entry, text)
+    prefix = find_prefix(entry, text, text.clock)
     length = text.longest_text(prefix.tokens)[1]
-    return Prefix(prefix.tokens[:length], prefix.ends_in_user_turn)
+    return replace(prefix, tokens=prefix.tokens[:length])
 
 
 def _count(output: Any, name: str) -> int | None:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from warmd.engines.templates import ConnectedTemplates
 from warmd.errors import NotWarmableError, RenderError
 from warmd.prefix import request_messages, token_ids, vocabulary_by_id
 from warmd.prompts.document import Entry, Message
@@ -26,6 +27,9 @@ class HostText:
             truncated results (huggingface/transformers#47085); no two threads may use this object at once.
         thinks: The host's default for ``enable_thinking``.
 
+    Attributes:
+        clock: The one that the chat template asks.
+
     Raises:
         NotWarmableError: The tokenizer cannot render a conversation.
     """
@@ -37,11 +41,14 @@ class HostText:
         self._defaults = {"enable_thinking": thinks}
         template = getattr(tokenizer, "chat_template", None)
         self.template: str = template if isinstance(template, str) else ""
+        self._templates = ConnectedTemplates(self._tokenizer)
+        self.clock = self._templates.clock
 
     def render(
         self, messages: list[Message], tools: list[dict[str, Any]] | None, kwargs: dict[str, Any]
     ) -> str:
         """The text of a full request, the generation prompt included. May change `messages`."""
+        self._templates.renew()
         options = self._defaults | ({"tools": tools} if tools else {}) | kwargs
         for message in messages:
             _flatten(message)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
+from warmd.clock import TemplateClock
 from warmd.engines.base import Prefix
 from warmd.errors import NotWarmableError
 from warmd.prefix.failures import render_error
 from warmd.prefix.literals import literal_texts
 from warmd.prefix.probes import BASE, FIRST_CHARACTERS, PUNCTUATION
 from warmd.prefix.request import Renderer, encode_request, request_messages
+from warmd.prefix.timed import Change, find_change, is_daily, volatile_error
 from warmd.prefix.vocabulary import Boundary, find_boundary, marker_texts, straddlers
 from warmd.prompts.document import Entry, Message
 from warmd.radix import common_length
@@ -24,16 +27,42 @@ _CHECKED_MESSAGES = 8
 _MARGIN = 2
 
 
-def find_prefix(entry: Entry, renderer: Renderer) -> Prefix:
-    """Find the tokens with which every request of `entry` begins, whatever its user says.
+def find_prefix(entry: Entry, renderer: Renderer, clock: TemplateClock | None = None) -> Prefix:
+    """Find the tokens with which every request of `entry` begins today, whatever its user says.
 
     At most two tokens that all requests share are left out.
 
+    Args:
+        entry: What to render.
+        renderer: With what.
+        clock: The one that the renderer's templates ask. Nothing is rendered twice unless they do.
+
     Raises:
         RenderError: No request of this entry can be rendered.
+        VolatileError: It renders, but changes by itself before all of its content has come.
         NotWarmableError: It renders, but its content does not precede the user text.
     """
     _refuse_hopeless(entry)
+    clock = clock or TemplateClock()
+    with clock.held(clock.now()) as reading:
+        search = _search(entry, renderer)
+
+        def render(moment: datetime) -> list[int] | None:
+            with clock.held(moment):
+                return search.again()
+
+        first = search.first
+        change = find_change(render, first, reading, len(search.common))
+        _check_content(search, change)
+        daily = is_daily(render, first, reading, len(search.common))
+    if not clock.is_connected:
+        # Nobody tells whether the time was asked. To render anew each day costs little.
+        daily = "strftime_now" in renderer.template
+    return Prefix(tuple(search.common), entry.ends_in_user_turn, daily)
+
+
+def _search(entry: Entry, renderer: Renderer) -> _Search:
+    """Render with every text that may disturb what precedes it."""
     search = _Search(entry, renderer)
     search.probe(BASE)
     if not search.renders:
@@ -45,9 +74,7 @@ def find_prefix(entry: Entry, renderer: Renderer) -> Prefix:
         _probe_boundary(search, vocabulary)
     else:
         search.probe(PUNCTUATION)
-    search.repeat_first()
-    _check_content(search)
-    return Prefix(tuple(search.common), entry.ends_in_user_turn)
+    return search
 
 
 def _refuse_hopeless(entry: Entry) -> None:
@@ -82,11 +109,14 @@ class _Search:
             if text not in self.renders:
                 self._encode(text)
 
-    def repeat_first(self) -> None:
-        """A template may print the time: then another render of the same text ends what is common."""
-        first = next(iter(self.renders))
-        self._encode(first)
-        self.ordinary = self.ordinary[: common_length(self.ordinary, self.renders[first])]
+    @property
+    def first(self) -> list[int]:
+        """The first render."""
+        return next(iter(self.renders.values()))
+
+    def again(self) -> list[int] | None:
+        """What the same text gives now."""
+        return self.render(request_messages(self.entry, next(iter(self.renders))))
 
     def render(self, messages: list[Message], *, with_tools: bool = True) -> list[int] | None:
         try:
@@ -130,36 +160,64 @@ def _probe_boundary(search: _Search, vocabulary: Sequence[str]) -> None:
     search.common = search.common[: len(search.common) - margin]
 
 
-def _check_content(search: _Search) -> None:
-    """Refuse an entry whose content the template drops, or puts after the user text.
+def _check_content(search: _Search, change: Change | None) -> None:
+    """Refuse an entry whose content the template drops, puts after the user text, or after what changes.
 
     A message must show in what ordinary user texts share. It need not show in the prefix: a user text that
-    makes the template render an earlier turn another way may end that before the turn.
+    makes the template render an earlier turn another way may end that before the turn. Nothing less than all
+    of it must precede what changes by itself: then the prefix ends there.
     """
-    if not search.common:
+    if not search.common and change is None:
         raise NotWarmableError("no token precedes every user text")
-    differences = [_first_difference(search, index) for index in _checked(search.entry)]
-    if _is_lone_user_turn(search.entry):
-        bare = search.render(request_messages(search.entry, BASE[0]), with_tools=False)
-        differences = [_difference(search, bare, "tools")]
-    if differences and min(differences) >= len(search.common):
+    try:
+        contents = _contents(search, with_tools=change is not None)
+    except NotWarmableError:
+        if change is None:
+            raise
+        raise volatile_error(change, (), search.renderer.template) from None
+    if change is not None:
+        # The tokens before a time may be others at a time that was not tried.
+        end = max(0, change.position - _MARGIN)
+        if any(start >= end for _, start in contents):
+            raise volatile_error(change, contents, search.renderer.template)
+        search.common = search.common[:end]
+    if not search.common:
+        raise NotWarmableError("no token precedes what changes by itself")
+    if contents and min(start for _, start in contents) >= len(search.common):
         raise NotWarmableError("content not in prefix: some user texts change how all of it is rendered")
 
 
-def _first_difference(search: _Search, index: int) -> int:
+def _contents(search: _Search, *, with_tools: bool) -> list[tuple[str, int]]:
+    """What the entry gives, and the token where each of it begins."""
+    if _is_lone_user_turn(search.entry):
+        return [_difference(search, _without_tools(search), "tools")]
+    found = [_first_difference(search, index) for index in _checked(search.entry)]
+    if with_tools and search.entry.tools:
+        bare = _without_tools(search) or []
+        # A template may have no use for tools.
+        start = common_length(search.ordinary, bare)
+        found += [("tools", start)] if start < len(search.ordinary) else []
+    return sorted(found, key=lambda item: item[1])
+
+
+def _without_tools(search: _Search) -> list[int] | None:
+    return search.render(request_messages(search.entry, BASE[0]), with_tools=False)
+
+
+def _first_difference(search: _Search, index: int) -> tuple[str, int]:
     changed = request_messages(search.entry, BASE[0])
     changed[index]["content"] = _other_text(changed[index]["content"])
     return _difference(search, search.render(changed), f"message {index} ({_shown_role(changed[index])})")
 
 
-def _difference(search: _Search, ids: list[int] | None, what: str) -> int:
-    """Where a changed render leaves the ordinary prefix; 0 for a change that the template refuses."""
+def _difference(search: _Search, ids: list[int] | None, what: str) -> tuple[str, int]:
+    """Where a changed render leaves the ordinary prefix; at 0 for a change that the template refuses."""
     if ids is None:
-        return 0
+        return what, 0
     length = common_length(search.ordinary, ids)
     if length == len(search.ordinary):
         raise NotWarmableError(f"content not in prefix: {what}")
-    return length
+    return what, length
 
 
 def _checked(entry: Entry) -> list[int]:

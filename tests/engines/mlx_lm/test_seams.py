@@ -9,6 +9,10 @@ def test_the_installed_mlx_lm_has_every_seam() -> None:
     seams.check_seams()
 
 
+def test_the_installed_transformers_lets_us_ask_for_the_time_in_its_place() -> None:
+    assert seams.find_missing(seams.OPTIONAL_SEAMS) == []
+
+
 def test_a_moved_seam_and_a_changed_parameter_are_named() -> None:
     assert seams._problem("mlx_lm.server:moved_away", ()) == "mlx_lm.server.moved_away"
     assert seams._problem("mlx_lm.gone:run", ()) == "mlx_lm.gone.run"

@@ -81,7 +81,7 @@ class MlxLmEngine:
     async def render(self, entry: Entry) -> Prefix:
         """Cut the entry's prefix in a worker thread, on a tokenizer that serving does not use."""
         path = self._loaded().request_path
-        return await anyio.to_thread.run_sync(find_prefix, entry, path, abandon_on_cancel=True)
+        return await anyio.to_thread.run_sync(find_prefix, entry, path, path.clock, abandon_on_cancel=True)
 
     async def decode(self, tokens: Sequence[int]) -> str:
         """The text of some token ids: for `warmd explain`, on the user's own terminal."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from mlx_lm import server
 
+from warmd.engines.templates import ConnectedTemplates
 from warmd.prefix import vocabulary_by_id
 
 
@@ -71,6 +72,9 @@ class RequestPath:
             threads can return truncated results (huggingface/transformers#47085).
         chat_template_args: The server's ``--chat-template-args``.
         processor: The loaded model's image processor, or None.
+
+    Attributes:
+        clock: The one that the chat template asks.
     """
 
     def __init__(self, tokenizer: Any, chat_template_args: dict[str, Any], processor: Any = None) -> None:
@@ -82,6 +86,8 @@ class RequestPath:
         )
         template = getattr(tokenizer, "chat_template", None)
         self.template: str = template if isinstance(template, str) else ""
+        self._templates = ConnectedTemplates(tokenizer)
+        self.clock = self._templates.clock
         # Renders of one entry may outlive its cancelled task; a tokenizer serves one at a time.
         self._lock = threading.Lock()
         self._vocabulary: Sequence[str] | None = None
@@ -93,6 +99,7 @@ class RequestPath:
         request = server.CompletionRequest("chat", "", messages, tools, None)
         args = SimpleNamespace(chat_template_kwargs=kwargs or None)
         with self._lock, _quiet():
+            self._templates.renew()
             prompt: list[int] = server.ResponseGenerator._tokenize(
                 self._owner, self._tokenizer, request, args
             )[0]

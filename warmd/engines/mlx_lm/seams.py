@@ -11,6 +11,7 @@ import inspect
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from warmd.engines import templates
 from warmd.errors import CannotStartError
 
 TESTED = ">=0.32,<0.33"
@@ -60,6 +61,12 @@ SEAMS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("mlx_lm.models.cache:BatchKVCache.__init__", ("self", "left_padding")),
 )
 
+# Without these something is missing, but nothing is wrong, so they are not checked at start.
+OPTIONAL_SEAMS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    # Compiles a chat template that asks a clock of ours: tells which prompts change by themselves.
+    templates.SEAM,
+)
+
 
 class EngineNeedsError(CannotStartError):
     """The installed mlx-lm does not have what the embedded engine needs."""
@@ -76,9 +83,13 @@ def check_seams() -> None:
     Raises:
         EngineNeedsError: Names everything that is missing or has other parameters.
     """
-    missing = [problem for seam, parameters in SEAMS if (problem := _problem(seam, parameters))]
-    if missing:
+    if missing := find_missing(SEAMS):
         raise EngineNeedsError(missing)
+
+
+def find_missing(seams: tuple[tuple[str, tuple[str, ...]], ...]) -> list[str]:
+    """Those that are not where we expect them, or have other parameters."""
+    return [problem for seam, parameters in seams if (problem := _problem(seam, parameters))]
 
 
 def _problem(seam: str, parameters: tuple[str, ...]) -> str | None:
