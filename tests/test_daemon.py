@@ -316,7 +316,9 @@ async def test_a_lost_prefix_is_reported_and_warmed_again(path: Path) -> None:
         await it.applied(1)
         it.engine.lose("a")
         await it.until(lambda: len(it.named("entry.warmed")) == 2)
-        assert it.named("entry.lost") == [{"entry": "a", "tokens": it.status("a").tokens}]
+        assert it.named("entry.lost") == [
+            {"entry": "a", "tokens": it.status("a").tokens, "cause": "the engine no longer holds it"}
+        ]
 
 
 async def test_another_model_means_everything_is_rendered_and_warmed_again(path: Path) -> None:
@@ -406,3 +408,15 @@ async def test_an_entry_that_ends_in_a_user_turn_says_where_its_prefix_ends(path
     async with running(path, {"name": "a", "messages": messages}) as it:
         await it.applied(1)
         assert "last user turn" in (it.status("a").reason or "")
+
+
+async def test_an_entry_that_names_a_model_is_kept_warm_in_that_one_only(path: Path) -> None:
+    engine = FakeEngine(model="folder/small")
+    entries = [entry("any"), entry("small", model="small"), entry("large", model="hub/large")]
+    async with running(path, *entries, engine=engine) as it:
+        await it.applied(1)
+        assert it.states() == {"any": "warm", "small": "warm", "large": "pending"}
+        assert it.status("large").reason == "it is for the model 'hub/large', which is not loaded"
+        assert it.named("entry.failed") == []
+        engine.load("hub/large")
+        await it.until(lambda: it.states() == {"any": "warm", "small": "pending", "large": "warm"})

@@ -22,7 +22,7 @@ from warmd.admission import Room, admit, entry_costs, is_too_much
 from warmd.again import choose
 from warmd.config import Settings
 from warmd.engines.base import Engine, EngineDiedError, Identity, Warmed
-from warmd.errors import NotWarmableError, RenderError
+from warmd.errors import ElsewhereError, NotWarmableError, RenderError
 from warmd.events import Emit
 from warmd.ledger import Ledger, Rendered, Slot, problem_status
 from warmd.memory.readings import Memory
@@ -266,6 +266,8 @@ class Daemon:
     async def _render(self, entry: Entry) -> Rendered:
         if self._identity is not None and self._identity.unwarmable is not None:
             return NotWarmableError(self._identity.unwarmable)
+        if self._identity is not None and not entry.is_for(self._identity.model):
+            return ElsewhereError(entry.model or "")
         try:
             return await self._engine.render(entry)
         except RenderError as error:
@@ -282,7 +284,8 @@ class Daemon:
         self.traffic.follow(self._ledger.slots)
         is_told = self._identity is not None and self._identity.unwarmable is not None
         for name, error in self._ledger.problems.items():
-            if str(before.get(name)) != str(error) and not is_told:
+            is_news = str(before.get(name)) != str(error) and not isinstance(error, ElsewhereError)
+            if is_news and not is_told:
                 status = problem_status(name, error)
                 self._tell.failed(name, status.state, str(error))
         held = warmer.held()

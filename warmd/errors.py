@@ -32,6 +32,13 @@ class RenderError(WarmdError):
     """
 
 
+class ElsewhereError(RenderError):
+    """An entry belongs to another model than the one that is loaded."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(f"it is for the model {model!r}, which is not loaded")
+
+
 class NotWarmableError(RenderError):
     """An entry renders, but there is nothing in it that can be kept warm (entry state `unwarmable`)."""
 

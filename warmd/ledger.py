@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from time import time
 
 from warmd.engines.base import Held, Prefix, Warmed
-from warmd.errors import NotWarmableError, RenderError
+from warmd.errors import ElsewhereError, NotWarmableError, RenderError
 from warmd.plan import Wanted
 from warmd.progress import Progress
 from warmd.prompts.document import Document, Entry
@@ -168,6 +168,8 @@ class Ledger:
 def problem_status(name: str, error: RenderError) -> EntryStatus:
     """The status of an entry that could not be rendered."""
     state: State = "unwarmable" if isinstance(error, NotWarmableError) else "failed"
+    if isinstance(error, ElsewhereError):
+        state = "pending"
     return EntryStatus(name, state, reason=str(error))
 
 

@@ -71,6 +71,7 @@ DEFAULTS = st.fixed_dictionaries(
     {},
     optional={
         "chat_template_kwargs": KWARGS,
+        "model": st.sampled_from(["m", "", " ", None, 1]),
         "priority": PRIORITY,
         "$comment": st.just(1),
         "$schema": st.just(1),

@@ -22,6 +22,7 @@ class Entry:
         chat_template_kwargs: The file's defaults updated by the entry's own.
         priority: Higher is warmed first; ties go by file order.
         digest: SHA-256 (hex) of everything above that decides the tokens: messages, tools, kwargs.
+        model: The model that it belongs to, as the file names it; None for any.
         has_images: True when a message carries an image part, which no text prefix can hold.
     """
 
@@ -33,6 +34,14 @@ class Entry:
     priority: int
     digest: str
     has_images: bool = False
+    model: str | None = None
+
+    def is_for(self, model: str) -> bool:
+        """True when it is to be kept warm in a model: the one it names, by all of its name or the last part."""
+        if self.model is None:
+            return True
+        names = {self.model, str(Path(self.model).expanduser())} if self.model != "~" else {self.model}
+        return model in names or Path(model).name in names
 
     @property
     def is_named(self) -> bool:

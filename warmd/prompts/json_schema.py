@@ -66,6 +66,11 @@ _ENTRY = {
     "properties": {
         "name": {"$ref": "#/$defs/name"},
         "priority": {"$ref": "#/$defs/priority"},
+        "model": {
+            "type": "string",
+            "pattern": "\\S",
+            "description": "Only for this model: its name or folder, or the last part of it. Without it, for any.",
+        },
         "messages": {"$ref": "#/$defs/messages"},
         "tools": {
             "type": "array",

@@ -87,6 +87,7 @@ def _entry(item: Any, index: int, defaults: dict[str, Any]) -> Entry:
         item = {"messages": item}
     messages, tools = item["messages"], item.get("tools")
     kwargs = {**defaults.get("chat_template_kwargs", {}), **item.get("chat_template_kwargs", {})}
+    model = item.get("model")
     return Entry(
         name=item.get("name", f"#{index}"),
         index=index,
@@ -94,8 +95,9 @@ def _entry(item: Any, index: int, defaults: dict[str, Any]) -> Entry:
         tools=tuple(tools) if tools is not None else None,
         chat_template_kwargs=kwargs,
         priority=item.get("priority", defaults.get("priority", 0)),
-        digest=_digest([messages, tools, kwargs]),
+        digest=_digest([messages, tools, kwargs, *([model] if model else [])]),
         has_images=any(map(_has_image, messages)),
+        model=model,
     )
 
 

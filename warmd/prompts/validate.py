@@ -118,6 +118,7 @@ def _entry(entry: Any, path: Path) -> Findings:
         {
             "name": _name,
             "priority": _priority,
+            "model": _model,
             "messages": _messages,
             "tools": tools_findings,
             "tools_file": _file_name,
@@ -135,6 +136,11 @@ def _name(value: Any, path: Path) -> Findings:
         yield Finding(path, "a name may not contain control characters")
     elif value.startswith("#"):
         yield Finding(path, "a name may not begin with '#': prompts without a name are called #0, #1, …")
+
+
+def _model(value: Any, path: Path) -> Findings:
+    if not isinstance(value, str) or not value.strip():
+        yield Finding(path, f"expected a model's name or folder, found {kind(value)}")
 
 
 def _priority(value: Any, path: Path) -> Findings:

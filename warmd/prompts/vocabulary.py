@@ -9,7 +9,7 @@ from warmd.prompts.jsontext import Path
 
 FILE_KEYS = ("prompts", "defaults")
 DEFAULTS_KEYS = ("chat_template_kwargs", "priority")
-ENTRY_KEYS = ("name", "priority", "messages", "tools", "tools_file", "chat_template_kwargs")
+ENTRY_KEYS = ("name", "priority", "model", "messages", "tools", "tools_file", "chat_template_kwargs")
 MESSAGE_KEYS = ("role", "content", "content_file", "tool_calls")
 
 _SHOWN = frozenset(
