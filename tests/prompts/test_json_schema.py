@@ -54,6 +54,7 @@ ENTRY = st.one_of(
                 ["a", "", " ", "#a", "a#", "a\n", "\x7f", "é", "x" * 200, "x" * 201, None]
             ),
             "priority": PRIORITY,
+            "model": st.sampled_from(["m", "", " ", None, 1]),
             "messages": MESSAGES,
             "tools": st.sampled_from([[], [{}], [1], {}, None]),
             "tools_file": st.sampled_from(["a.json", "", None]),
@@ -71,7 +72,6 @@ DEFAULTS = st.fixed_dictionaries(
     {},
     optional={
         "chat_template_kwargs": KWARGS,
-        "model": st.sampled_from(["m", "", " ", None, 1]),
         "priority": PRIORITY,
         "$comment": st.just(1),
         "$schema": st.just(1),
