@@ -309,13 +309,15 @@ class Mix:
         kinds = {type(part) for part in layers.parts(cache)}
         return kinds <= {KVCache, ConcatenateKVCache}
 
-    def assert_shape(self, cache: Sequence[Any]) -> None:
-        """A prompt cache has the parts of one that the models make, perhaps quantised."""
+    def assert_shape(self, cache: Sequence[Any], tokens: int) -> None:
+        """A prompt cache has the parts of one that the models make, quantised where the server does it."""
         expected = [*self.make_cache(), *(self.draft() if self.draft else [])]
-        assert len(cache) == len(expected)
-        for own, part in zip(layers.parts(expected), layers.parts(cache), strict=True):
-            is_plain = type(own) is KVCache and isinstance(part, (KVCache, QuantizedKVCache))
-            assert type(part) is type(own) or is_plain
+        is_quantised = self.quantised_from is not None and tokens >= self.quantised_from
+        for layer, own in zip(cache, expected, strict=True):
+            assert (type(layer) is QuantizedKVCache) == (is_quantised and type(own) is KVCache)
+        for part, own in zip(layers.parts(cache), layers.parts(expected), strict=True):
+            is_kv = type(own) is KVCache and type(part) in (QuantizedKVCache, layers._FreshKVCache)
+            assert type(part) is type(own) or is_kv
 
     def append(self, cache: list[Any], tokens: Sequence[int]) -> None:
         """Compute tokens on top of a prompt cache, of both models."""
