@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.toys import ARCHITECTURES, make_model
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_folder() -> Iterator[None]:
+    """Daemons of tests and that of whoever runs them do not meet. Short, as it holds a socket."""
+    with tempfile.TemporaryDirectory(prefix="warmd-test-") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WARMD_STATE_DIR", folder)
+        yield
 
 
 @pytest.fixture

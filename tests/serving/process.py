@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.error
@@ -43,13 +44,20 @@ class Server:
 
     def __init__(self, arguments: Sequence[str], *, environment: dict[str, str] | None = None) -> None:
         self.port = free_port()
+        # Short, for sockets; several servers run at once in some tests.
+        self.state = tempfile.TemporaryDirectory(prefix="warmd-test-")
         command = [sys.executable, "-m", "warmd", "serve", "--port", str(self.port), *arguments]
         self.process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "HF_HUB_OFFLINE": "1", **(environment or {})},
+            env={
+                **os.environ,
+                "HF_HUB_OFFLINE": "1",
+                "WARMD_STATE_DIR": self.state.name,
+                **(environment or {}),
+            },
         )
         self.lines: list[str] = []
         self._events: queue.Queue[Json | None] = queue.Queue()
@@ -138,6 +146,7 @@ def serving(
         assert server.process.stderr is not None
         server.process.stdout.close()
         server.process.stderr.close()
+        server.state.cleanup()
     assert server.seen("not a JSON line") == [], "".join(server.lines)
 
 

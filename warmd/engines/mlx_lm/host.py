@@ -25,6 +25,9 @@ from mlx_lm import server
 
 from warmd import foreign
 from warmd.config import Settings
+from warmd.control.handlers import make_handlers
+from warmd.control.place import state_folder
+from warmd.control.run import Control, control_of
 from warmd.daemon import Daemon
 from warmd.engines.base import EngineDiedError
 from warmd.engines.mlx_lm.engine import MlxLmEngine
@@ -84,8 +87,10 @@ class Host:
     exit_code: int = 0
     stop_reason: str = ""
     _room: EngineRoom = field(init=False)
+    _state: Path = field(init=False)
 
     def __post_init__(self) -> None:
+        self._state = state_folder(self.settings.state)
         warm, memory = self.settings.warm, self.settings.memory
         checkpoints = Checkpoints(warm.checkpoint_tokens, parse_size(warm.checkpoint_max_bytes))
         guard = Guard(Limit.parse(memory.limit, memory.reserve))
@@ -122,14 +127,15 @@ class Host:
         if model_provider.is_distributed:
             raise DistributedError
         check_model_folder(model_provider.cli_args.model)
-        http_server = listen(host, port)
-        try:
-            self.greet(host, port)
-            anyio.run(self._main, http_server, model_provider)
-        finally:
-            http_server.server_close()
+        with control_of(self._state, self.log) as control:
+            http_server = listen(host, port)
+            try:
+                self.greet(host, port)
+                anyio.run(self._main, http_server, model_provider, control)
+            finally:
+                http_server.server_close()
 
-    async def _main(self, http_server: HttpServer, provider: Any) -> None:
+    async def _main(self, http_server: HttpServer, provider: Any, control: Control) -> None:
         cache = WarmPromptCache(
             self._room.store,
             provider.cli_args.prompt_cache_size,
@@ -145,7 +151,7 @@ class Host:
             attach_generator(http_server, generator, site)
             accepting = threading.Thread(target=http_server.serve_forever, name="http", daemon=True)
             accepting.start()
-            failure = await self._run_daemon(daemon, provider)
+            failure = await self._run_daemon(daemon, provider, control)
             await self._stop(http_server, generator)
         # Not within the portal's block, which would wrap it in a group.
         if failure is not None:
@@ -159,11 +165,12 @@ class Host:
             return "the engine has died"
         return None if self._room.is_started else "the model is being loaded"
 
-    async def _run_daemon(self, daemon: Daemon, provider: Any) -> CannotStartError | None:
+    async def _run_daemon(self, daemon: Daemon, provider: Any, control: Control) -> CannotStartError | None:
         died, broken = False, None
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._stop_on_signal, tasks.cancel_scope)
+                tasks.start_soon(control.serve, make_handlers(daemon))
                 await daemon.run()
         except* EngineDiedError:
             died = True

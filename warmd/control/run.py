@@ -1,0 +1,60 @@
+"""The control socket of one run of the daemon, as far as there can be one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import anyio
+
+from warmd.control.errors import NoSocketError
+from warmd.control.folder import claimed
+from warmd.control.place import is_moved, socket_path
+from warmd.control.server import ControlServer, Handler
+from warmd.events import Emit, make_event
+
+
+class Control:
+    """Lets commands in. Without a socket the daemon goes on, and one event says why.
+
+    Args:
+        path: Of the socket; None where there can be none, which has been told.
+        emit: Receives `control.…`.
+    """
+
+    def __init__(self, path: Path | None, emit: Emit) -> None:
+        self._path = path
+        self._emit = emit
+
+    async def serve(self, handlers: Mapping[str, Handler]) -> None:
+        """Answer requests until cancelled."""
+        if self._path is None:
+            return
+        try:
+            async with anyio.create_task_group() as tasks:
+                await tasks.start(ControlServer(self._path, handlers).run)
+                if is_moved(self._path):
+                    self._emit(make_event("control.moved", path=str(self._path)))
+        except* NoSocketError as group:
+            self._emit(make_event("control.failed", reason=str(group.exceptions[0])))
+        except* Exception as group:  # noqa: BLE001 - live requests and warming do not depend on commands
+            kind = type(group.exceptions[0]).__name__
+            self._emit(make_event("control.failed", reason=f"unexpected {kind}"))
+
+
+@contextlib.contextmanager
+def control_of(folder: Path, emit: Emit) -> Iterator[Control]:
+    """Own a state folder, and so its socket, within the block.
+
+    Raises:
+        AnotherDaemonError: It belongs to another daemon.
+    """
+    with contextlib.ExitStack() as owned:
+        try:
+            owned.enter_context(claimed(folder))
+            path = socket_path(folder)
+        except NoSocketError as error:
+            emit(make_event("control.failed", reason=str(error)))
+            path = None
+        yield Control(path, emit)
