@@ -12,6 +12,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Collection
+from datetime import datetime
 from pathlib import Path
 
 import anyio
@@ -20,17 +21,19 @@ from anyio.abc import TaskGroup, TaskStatus
 from warmd import __version__
 from warmd.admission import Room, admit, entry_costs, is_too_much
 from warmd.again import choose
+from warmd.clock import Clock, DayWatch
 from warmd.config import Settings
 from warmd.engines.base import Engine, EngineDiedError, Identity, Warmed
-from warmd.errors import ElsewhereError, NotWarmableError, RenderError
+from warmd.errors import ElsewhereError
 from warmd.events import Emit
-from warmd.ledger import Ledger, Rendered, Slot, problem_status
+from warmd.ledger import Ledger, Slot
 from warmd.memory.readings import Memory
 from warmd.memory.watch import MemoryWatch
 from warmd.plan import Plan, make_plan
-from warmd.prompts.document import Document, Entry
+from warmd.prompts.document import Document
 from warmd.proof import Prover
 from warmd.reload import Reloader
+from warmd.renders import Renders
 from warmd.status import DocumentStatus, Statistics
 from warmd.tell import Teller
 from warmd.traffic import Traffic
@@ -51,6 +54,7 @@ class Daemon:
         emit: Receives every event.
         url: Where the engine serves, as shown to people.
         randomness: Numbers from 0 to 1 for the jitter of retries.
+        clock: The local time, without a zone.
     """
 
     def __init__(
@@ -62,11 +66,13 @@ class Daemon:
         emit: Emit = lambda event: None,
         url: str | None = None,
         randomness: Callable[[], float] = random.random,
+        clock: Clock = datetime.now,
     ) -> None:
         self._engine = engine
         self._settings = settings or Settings()
         self._url = url
         self._randomness = randomness
+        self._clock = clock
         self._tell = Teller(emit)
         self._signal = Signal()
         self._reloader = Reloader(path, self._settings, emit=emit, on_change=self._signal.set)
@@ -81,6 +87,7 @@ class Daemon:
         self.traffic = Traffic(self._tell)
         interval = self._settings.warm.prove
         self._prover = Prover(engine, lambda: self._ledger.slots, self._on_lost, interval)
+        self._day_watch = DayWatch(clock, self._settings.watch.rehash, self._signal.set)
         engine.follow(self.traffic.request)
         self._forget(None)
 
@@ -88,8 +95,8 @@ class Daemon:
         """Start over: nothing known for one model holds for another."""
         self._identity = identity
         self._ledger = Ledger()
-        self._renders: dict[str, Rendered] = {}
-        self._stale: set[str] = set()
+        self._renders = Renders(self._engine, identity, self._clock)
+        self._day_watch.follow(())
         self._declared: frozenset[str] = frozenset()
         self.traffic.forget()
 
@@ -144,7 +151,7 @@ class Daemon:
             UnknownEntryError: No entry has one of the names.
         """
         entries = choose(self._reloader.document, names)
-        self._stale.update(entry.digest for entry in entries)
+        self._renders.renew(entry.digest for entry in entries)
         found = [entry.name for entry in entries]
         if self._warmer is not None:
             self._warmer.renew(self._ledger.keys_of(found))
@@ -172,6 +179,7 @@ class Daemon:
                 tasks.start_soon(self._follow_engine)
                 tasks.start_soon(self._follow_memory)
                 tasks.start_soon(self._prover.run)
+                tasks.start_soon(self._day_watch.run)
                 tasks.start_soon(self._reconcile_forever)
                 task_status.started()
         except* EngineDiedError as group:
@@ -213,9 +221,10 @@ class Daemon:
                 self._report_ready(entries=0)
             return
         generation = self._reloader.status.accepted
-        if not await self._render_all(document):
+        if not await self._renders.update(document.entries, lambda: self._is_overtaken(document)):
             self._signal.set()
             return
+        self._day_watch.follow(self._renders.days)
         self._update_ledger(document, warmer)
         memory = self._memory_watch.look(self._engine)
         plan = self._make_plan(document, warmer, memory)
@@ -249,45 +258,15 @@ class Daemon:
     def _is_overtaken(self, document: Document) -> bool:
         return self._reloader.document is not document or self._engine.identity != self._identity
 
-    async def _render_all(self, document: Document) -> bool:
-        """Render what has not been rendered with this model; False when overtaken by something newer."""
-        for digest in self._stale:
-            self._renders.pop(digest, None)
-        self._stale.clear()
-        for entry in document.entries:
-            if self._is_overtaken(document):
-                return False
-            if entry.digest not in self._renders:
-                self._renders[entry.digest] = await self._render(entry)
-        digests = {entry.digest for entry in document.entries}
-        self._renders = {digest: done for digest, done in self._renders.items() if digest in digests}
-        return not self._is_overtaken(document)
-
-    async def _render(self, entry: Entry) -> Rendered:
-        if self._identity is not None and self._identity.unwarmable is not None:
-            return NotWarmableError(self._identity.unwarmable)
-        if self._identity is not None and not entry.is_for(self._identity.model):
-            return ElsewhereError(entry.model or "")
-        try:
-            return await self._engine.render(entry)
-        except RenderError as error:
-            return error
-        except EngineDiedError:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever one entry does to a template, the others go on
-            # The foreign message may quote the prompt; its type does not.
-            return RenderError(f"rendering failed with {type(error).__name__}")
-
     def _update_ledger(self, document: Document, warmer: Warmer) -> None:
         before, warm_before = self._ledger.problems, self._ledger.warm_names()
-        self._ledger.update(document, self._renders)
+        self._ledger.update(document, self._renders.found)
         self.traffic.follow(self._ledger.slots)
         is_told = self._identity is not None and self._identity.unwarmable is not None
         for name, error in self._ledger.problems.items():
             is_news = str(before.get(name)) != str(error) and not isinstance(error, ElsewhereError)
             if is_news and not is_told:
-                status = problem_status(name, error)
-                self._tell.failed(name, status.state, str(error))
+                self._tell.problem(name, error)
         held = warmer.held()
         for key, slot in self._ledger.slots.items():
             if slot.state in ("warm", "stored_not_served") and key not in held:
@@ -313,6 +292,10 @@ class Daemon:
 
     def _on_lost(self, key: str, cached: int) -> None:
         """A proof has failed."""
+        if self._renders.is_outdated:
+            # Nothing is lost: a request of today begins with another date.
+            self._signal.set()
+            return
         slot = self._ledger.slots[key]
         self.rewarm(slot.names)
         self._lose(slot, slot.names, f"a request finds {cached} of {len(slot.prefix)} tokens in the cache")

@@ -79,6 +79,11 @@ CATALOGUE: Mapping[str, Kind] = {
         ("entry", "state", "reason", "retry_in_s"),
         "it is not warm; `retry_in_s` is null where only an edit or another model helps",
     ),
+    "entry.volatile": Kind(
+        "warning",
+        ("entry", "position", "reason"),
+        "its prompt changes by itself in the course of a day, from this token on: it is not warmed",
+    ),
     "entry.dropped": Kind(
         "info",
         ("entry", "tokens", "reason"),

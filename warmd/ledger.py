@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from time import time
 
 from warmd.engines.base import Held, Prefix, Warmed
-from warmd.errors import ElsewhereError, NotWarmableError, RenderError
+from warmd.errors import ElsewhereError, NotWarmableError, RenderError, VolatileError
 from warmd.plan import Wanted
 from warmd.progress import Progress
 from warmd.prompts.document import Document, Entry
@@ -15,6 +15,7 @@ from warmd.status import SHOWN_HASH, EntryStatus, State
 
 Rendered = Prefix | RenderError
 USER_TURN_NOTE = "the prefix ends where the content of the last user turn begins"
+DAILY_NOTE = "the prefix holds the date: it is warmed anew just after midnight"
 
 
 @dataclass(slots=True)
@@ -170,11 +171,14 @@ def problem_status(name: str, error: RenderError) -> EntryStatus:
     state: State = "unwarmable" if isinstance(error, NotWarmableError) else "failed"
     if isinstance(error, ElsewhereError):
         state = "pending"
+    elif isinstance(error, VolatileError):
+        state = "volatile"
     return EntryStatus(name, state, reason=str(error))
 
 
 def _slot_status(name: str, slot: Slot, held: Held | None) -> EntryStatus:
-    note = USER_TURN_NOTE if slot.prefix.ends_in_user_turn else None
+    notes = [USER_TURN_NOTE] if slot.prefix.ends_in_user_turn else []
+    notes += [DAILY_NOTE] if slot.prefix.is_daily else []
     return EntryStatus(
         name,
         slot.state,
@@ -190,5 +194,5 @@ def _slot_status(name: str, slot: Slot, held: Held | None) -> EntryStatus:
         last_hit_at=slot.last_hit_at,
         near_misses=slot.near_misses,
         warm_seconds=slot.warm_seconds,
-        reason=slot.reason or note,
+        reason=slot.reason or "; ".join(notes) or None,
     )

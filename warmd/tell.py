@@ -9,8 +9,9 @@ from pathlib import Path
 from warmd import __version__
 from warmd.admission import EntryCost
 from warmd.engines.base import Identity, LiveRequest, Warmed
+from warmd.errors import RenderError, VolatileError
 from warmd.events import Emit, make_event
-from warmd.ledger import Slot
+from warmd.ledger import Slot, problem_status
 from warmd.memory.readings import Memory
 from warmd.plan import Plan, Shortage
 
@@ -157,6 +158,13 @@ class Teller:
     def failed(self, name: str, state: str, reason: str, *, retry_in: float | None = None) -> None:
         """An entry is not warm, why, and in how many seconds it is tried again."""
         self._emit(make_event("entry.failed", entry=name, state=state, reason=reason, retry_in_s=retry_in))
+
+    def problem(self, name: str, error: RenderError) -> None:
+        """An entry cannot be rendered, or changes by itself."""
+        if isinstance(error, VolatileError):
+            self._emit(make_event("entry.volatile", entry=name, position=error.position, reason=str(error)))
+        else:
+            self.failed(name, problem_status(name, error).state, str(error))
 
     def dropped(self, slot: Slot, reason: str | None) -> None:
         """A prefix was freed, and why, if not because nobody wants it any more."""

@@ -6,13 +6,16 @@ import json
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Literal
 
 import anyio
 import anyio.lowlevel
 
+from warmd.clock import Clock
+from warmd.clock.moments import is_daily, unit_of
 from warmd.engines.base import EngineDiedError, Held, Identity, LiveRequest, Prefix, Warmed
-from warmd.errors import NotWarmableError
+from warmd.errors import NotWarmableError, VolatileError
 from warmd.memory.cost import Cost
 from warmd.memory.readings import Memory
 from warmd.prompts.document import Entry
@@ -45,6 +48,7 @@ class FakeEngine:
         chunk_tokens: Tokens between two calls of `on_progress`; other tasks run in between.
         kv_bytes_per_token: What a held token is said to cost.
         unwarmable: Why nothing can be kept warm for the first model, if so.
+        clock: The local time, which entries can be made to print; see `warmd.clock.fake`.
 
     Attributes:
         calls: Every call, in order.
@@ -60,6 +64,7 @@ class FakeEngine:
         chunk_tokens: int = 512,
         kv_bytes_per_token: int = 8,
         unwarmable: str | None = None,
+        clock: Clock = datetime.now,
     ) -> None:
         self.calls: list[Call] = []
         self.running = 0
@@ -70,6 +75,8 @@ class FakeEngine:
         self._identity = Identity(model, 1, unwarmable) if model is not None else None
         self._stored: dict[str, tuple[Prefix, Held]] = {}
         self._names: dict[str, str] = {}
+        self._clock = clock
+        self._formats: dict[str, str] = {}
         self._render_errors: dict[str, Exception] = {}
         self._warm_errors: dict[str, list[Exception]] = {}
         self._gates: dict[str, anyio.Event] = {}
@@ -90,6 +97,10 @@ class FakeEngine:
         self._render_errors.pop(name, None)
         if error is not None:
             self._render_errors[name] = error
+
+    def print_time(self, name: str, time_format: str) -> None:
+        """Let an entry begin with the time, in a format of `strftime`."""
+        self._formats[name] = time_format
 
     def fail_warm(self, name: str, error: Exception, *, times: int = 1) -> None:
         """Make the next warmings of an entry raise, after their first chunk."""
@@ -142,6 +153,10 @@ class FakeEngine:
         """The entries that a method was called for, in order."""
         return [name for call in self.calls if call.method == method for name in call.names]
 
+    def texts(self) -> list[str]:
+        """What is held, as text."""
+        return ["".join(map(chr, prefix.tokens)) for prefix, _ in self._stored.values()]
+
     # --- the engine ------------------------------------------------------------------------------
 
     @property
@@ -189,7 +204,7 @@ class FakeEngine:
             raise self._render_errors[entry.name]
         if entry.has_images:
             raise NotWarmableError("image content")
-        prefix = Prefix(tuple(map(ord, _render_text(entry))), entry.ends_in_user_turn)
+        prefix = Prefix(self._tokens(entry), entry.ends_in_user_turn, self._is_daily(entry))
         self._names[prefix.key] = entry.name
         return prefix
 
@@ -207,7 +222,7 @@ class FakeEngine:
         """The whole prefix when it is held and nothing else was scripted."""
         self._record("look_up", entry.name)
         await anyio.lowlevel.checkpoint()
-        found = len(prefix) if prefix.key in self._stored else 0
+        found = common_length(self._tokens(entry), prefix.tokens) if prefix.key in self._stored else 0
         scripted = self._misses.get(entry.name, found)
         return None if scripted is None else min(found, scripted)
 
@@ -218,6 +233,16 @@ class FakeEngine:
             self._stored.pop(key, None)
 
     # --- inside ----------------------------------------------------------------------------------
+
+    def _tokens(self, entry: Entry) -> tuple[int, ...]:
+        time = self._clock().strftime(self._formats.get(entry.name, ""))
+        return tuple(map(ord, time + _render_text(entry)))
+
+    def _is_daily(self, entry: Entry) -> bool:
+        now, formats = self._clock(), [self._formats.get(entry.name, "")]
+        if (unit := unit_of(formats, now)) is not None:
+            raise VolatileError(0, f"it prints the {unit}")
+        return is_daily(formats, now)
 
     async def _prefill(self, prefix: Prefix, on_progress: Callable[[int], None]) -> Warmed:
         name, generation = self._names.get(prefix.key, prefix.key), self._generation

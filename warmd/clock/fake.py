@@ -10,14 +10,19 @@ class FakeClock:
 
     Args:
         start: With a zone: that of the machine. Without one: UTC.
+
+    Attributes:
+        looks: How often it was asked.
     """
 
     def __init__(self, start: datetime) -> None:
+        self.looks = 0
         self._zone: tzinfo = start.tzinfo or UTC
         self._instant = start.replace(tzinfo=self._zone).astimezone(UTC)
 
     def __call__(self) -> datetime:
         """The local time, without its zone."""
+        self.looks += 1
         return self._instant.astimezone(self._zone).replace(tzinfo=None)
 
     def advance(self, time: timedelta) -> None:

@@ -46,6 +46,12 @@ def unit_of(formats: Collection[str], now: datetime) -> Unit | None:
     return next((unit for unit, moment in same_day(now) if signature(moment, formats) != told), None)
 
 
+def is_daily(formats: Collection[str], now: datetime) -> bool:
+    """True when these formats tell another day from this one."""
+    told = signature(now, formats)
+    return any(signature(moment, formats) != told for moment in other_days(now))
+
+
 def until_midnight(now: datetime) -> float:
     """Seconds by the wall clock until the local day ends.
 

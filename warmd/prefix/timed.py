@@ -42,8 +42,8 @@ def find_change(render: Render, first: list[int], reading: Reading, length: int)
         length: How many tokens are of interest.
     """
     again = render(reading.moment)
-    if again is not None and again != first and (same := common_length(first, again)) <= length:
-        return Change(same, "with every request")
+    if again is not None and again != first and (kept := common_length(first, again)) <= length:
+        return Change(kept, "with every request")
     position, often, told = length, None, {signature(reading.moment, reading.formats)}
     for unit, moment in same_day(reading.moment):
         same = _common(render, first, moment, reading, told)
