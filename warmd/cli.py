@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from warmd import __version__
 from warmd.errors import WarmdError
 
-COMMANDS = ("serve", "check", "explain", "schema")
+COMMANDS = ("serve", "check", "status", "explain", "rewarm", "pause", "resume", "reload", "schema")
 """Each is a module of `warmd.commands`."""
 
 
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command.
 
     Returns:
-        0 ok, 1 the check failed, 2 usage, 3 cannot start.
+        0 ok, 1 the check failed, 2 usage, 3 cannot start, 4 no daemon.
     """
     _allow_every_character()
     argv = sys.argv[1:] if argv is None else argv

@@ -13,7 +13,7 @@ import pytest
 from tests.test_daemon import entry, running
 from warmd.control.errors import ControlError
 from warmd.engines.base import Chat, LiveRequest
-from warmd.explain import explain_handler
+from warmd.explain.handler import explain_handler
 from warmd.radix import pack
 from warmd.testing import FakeEngine
 from warmd.traffic import REMEMBERED

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from warmd.capture.handler import capture_handler
 from warmd.control.errors import ControlError
 from warmd.control.server import Handler
 from warmd.daemon import Daemon
+from warmd.explain.handler import explain_handler
 from warmd.status import document_json, status_json
 
 
@@ -36,7 +38,15 @@ def make_handlers(daemon: Daemon) -> dict[str, Handler]:
         take(arguments)
         return document_json(await daemon.reload())
 
-    return {"status": status, "rewarm": rewarm, "pause": pause, "resume": resume, "reload": reload}
+    return {
+        "status": status,
+        "rewarm": rewarm,
+        "pause": pause,
+        "resume": resume,
+        "reload": reload,
+        "explain": explain_handler(daemon),
+        "capture": capture_handler(daemon),
+    }
 
 
 def take(arguments: Collection[str], *known: str) -> None:

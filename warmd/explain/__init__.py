@@ -5,6 +5,5 @@ Everything here holds prompt text. It is for the user's own terminal: never for 
 
 from warmd.explain.excerpt import Excerpt, visible
 from warmd.explain.explanation import Explanation, explain
-from warmd.explain.handler import explain_handler
 
-__all__ = ["Excerpt", "Explanation", "explain", "explain_handler", "visible"]
+__all__ = ["Excerpt", "Explanation", "explain", "visible"]

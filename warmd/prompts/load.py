@@ -53,6 +53,20 @@ def load_document(path: Path, *, max_bytes: int = MAX_BYTES) -> Document:
         data = read_file(path, max_bytes)
     except UnreadableError as error:
         raise InvalidPromptsError(path, [FileError(None, None, "$", str(error))], None, (path,)) from None
+    return make_document(path, data, max_bytes=max_bytes)
+
+
+def make_document(path: Path, data: bytes, *, max_bytes: int = MAX_BYTES) -> Document:
+    """Check and complete what is in a warm-prompts file, or would be.
+
+    Args:
+        path: The file, absolute: files that it names are looked for beside it.
+        data: Its content.
+        max_bytes: The most that an included file may have.
+
+    Raises:
+        InvalidPromptsError: Something is wrong; it says everything that is.
+    """
     sha256 = hashlib.sha256(data).hexdigest()
     includes = Includes(path.parent, max_bytes)
     value, errors = _read(data, includes)

@@ -1,0 +1,165 @@
+"""`warmd capture`: makes an entry out of what an agent sends."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+DESCRIPTION = """\
+Wait for the next live chat request, take what every request of that agent begins with (leading system and
+developer messages, tools, chat_template_kwargs), and show what keeping it warm would take. With --save it is
+added to the prompts file, with long texts in files beside it; everything else in the file stays as it is.
+Exit code 0: captured. 1: no request came in time, or there is nothing to keep. 4: no daemon."""
+
+Json = dict[str, Any]
+_SHOWN = 60
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the command's parser."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "capture",
+        help="make an entry out of what an agent sends",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("name", metavar="NAME", help="of the entry")
+    parser.add_argument(
+        "--timeout", metavar="S", type=_seconds, help="seconds to wait for requests (default: no limit)"
+    )
+    parser.add_argument("--save", action="store_true", help="add it to the prompts file")
+    parser.add_argument(
+        "--replace", action="store_true", help="with --save, replace the entry that has this name"
+    )
+    parser.add_argument(
+        "--common",
+        metavar="N",
+        type=_count,
+        default=1,
+        help="wait for N requests and take what they have in common (messages are never cut)",
+    )
+    parser.add_argument(
+        "--suggested",
+        action="store_true",
+        help="take only a request that begins with what `warmd status` suggests",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, with the texts")
+    parser.set_defaults(run=run)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError("expected more than 0")
+    return value
+
+
+_seconds.__name__ = "number of seconds"
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("expected at least 1")
+    return value
+
+
+_count.__name__ = "whole number"
+
+
+def run(args: argparse.Namespace) -> int:
+    """Wait, print and save."""
+    # Imported here: only what talks to the daemon needs these.
+    from warmd.capture.save import check_name
+    from warmd.config import load_settings
+    from warmd.control.client import ask
+    from warmd.errors import UsageError
+
+    if args.replace and not args.save:
+        raise UsageError("--replace goes with --save")
+    max_bytes = load_settings().prompts.max_bytes
+    path = Path(ask("status")["document"]["path"])
+    if args.save:
+        # Nobody should make an agent talk for nothing.
+        check_name(path, args.name, replace=args.replace, max_bytes=max_bytes)
+    print(_waiting(args), file=sys.stderr)
+    limit = {"seconds": args.timeout} if args.timeout is not None else {}
+    found = ask(
+        "capture", timeout=None, name=args.name, requests=args.common, suggested=args.suggested, **limit
+    )
+    saved = _save(path, args, found, max_bytes) if args.save else None
+    if args.json:
+        print(json.dumps({**found, "saved": saved}, indent=2))
+    else:
+        print("\n".join(report_lines(args.name, found, saved)))
+    return 0
+
+
+def _waiting(args: argparse.Namespace) -> str:
+    what = "the next chat request" if args.common == 1 else f"the next {args.common} chat requests"
+    beginning = " with a suggested beginning" if args.suggested else ""
+    return f"waiting for {what}{beginning}: let your agent send something (ctrl-C ends this)"
+
+
+def _save(path: Path, args: argparse.Namespace, found: Json, max_bytes: int) -> Json:
+    from warmd.capture.save import save
+    from warmd.capture.shared import Captured
+
+    tools = tuple(found["tools"]) if found["tools"] is not None else None
+    captured = Captured(tuple(found["messages"]), tools, found["chat_template_kwargs"])
+    saved = save(path, args.name, captured, replace=args.replace, max_bytes=max_bytes)
+    return {
+        "path": str(saved.path),
+        "files": list(saved.files),
+        "replaced": saved.is_replaced,
+        "warnings": list(saved.warnings),
+    }
+
+
+def report_lines(name: str, found: Json, saved: Json | None) -> Iterator[str]:
+    """The report for people."""
+    yield from _content_lines(found)
+    yield from _token_lines(found)
+    yield from (f"note: {note}" for note in found["notes"])
+    if saved is None:
+        yield "nothing was saved: --save adds it to the prompts file"
+        return
+    yield from (f"warning: {warning}" for warning in saved["warnings"])
+    done = "replaced in" if saved["replaced"] else "added to"
+    files = f", with {' and '.join(saved['files'])}" if saved["files"] else ""
+    yield f"{name}: {done} {saved['path']}{files}"
+
+
+def _content_lines(found: Json) -> Iterator[str]:
+    from warmd.explain.difference import content_text
+    from warmd.explain.excerpt import visible
+    from warmd.explain.tools import tool_name
+
+    for index, message in enumerate(found["messages"]):
+        text = content_text(message)
+        start = visible(text[:_SHOWN]) + ("…" if len(text) > _SHOWN else "")
+        size = f"{len(text):,} {'character' if len(text) == 1 else 'characters'}"
+        yield f"messages[{index}] ({visible(message['role'])}): {size}{': ' if text else ''}{start}"
+    tools = found["tools"] or []
+    if tools:
+        names = ", ".join(visible(tool_name(tool) or "?") for tool in tools)
+        yield f"tools: {len(tools)}: {names}"
+    for key, value in found["chat_template_kwargs"].items():
+        yield f"chat_template_kwargs: {visible(key)} = {visible(json.dumps(value, ensure_ascii=False))}"
+
+
+def _token_lines(found: Json) -> Iterator[str]:
+    sizes = ", ".join(f"{request['tokens']:,}" for request in found["requests"])
+    if found["tokens"] is None:
+        yield f"cannot be kept warm: {found['problem']} (requests: {sizes} tokens)"
+        return
+    yield f"{found['tokens']:,} tokens to be kept warm, of requests of {sizes}"
+    least = min(request["matched"] for request in found["requests"])
+    if least < found["tokens"]:
+        yield f"warning: only {least:,} of these tokens begin every request"
