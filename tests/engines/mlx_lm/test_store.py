@@ -174,3 +174,14 @@ def test_another_model_s_requests_never_get_this_model_s_state(llama: Any) -> No
     cache = WarmPromptCache(store, 10)
     cache.model_key = KEY
     assert cache.fetch_nearest_cache(("other", None, None), prefix + TAIL) == (None, prefix + TAIL)
+
+
+def test_what_is_dropped_although_it_is_wanted_is_computed_anew_but_for_what_others_need(model: Any) -> None:
+    store, tokens = WarmStore(), ids(61)
+    other = Prefix((*tokens[:30], *ids(20, seed=3)))
+    store.declare([Prefix(tuple(tokens)), other])
+    warm(store, make_provider(model), tokens)
+    warm(store, make_provider(model), list(other.tokens))
+    store.drop([Prefix(tuple(tokens)).key])
+    again = warm(store, make_provider(model), tokens)
+    assert (again.reused_tokens, again.new_tokens) == (30, 31)

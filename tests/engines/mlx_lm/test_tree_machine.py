@@ -174,7 +174,7 @@ class Expected:
         held: Held prefixes by key.
         hits: Of each of them.
         wanted: Declared prefixes by key.
-        parts: What cancelled warmings and dropped prefixes have left that a declared prefix begins with.
+        parts: What cancelled warmings and dropped prefixes have left that (another) declared prefix begins with.
     """
 
     def __init__(self, mix: Mix) -> None:
@@ -198,12 +198,21 @@ class Expected:
 
     def forget_useless(self) -> None:
         """Parts are kept as far as a declared prefix goes along them."""
+        self.parts = {self.useful(part) for part in self.parts} - {()}
 
-        def useful(part: Ids) -> Ids:
-            reach = max((common(part, tokens) for tokens in self.wanted.values()), default=0)
-            return part[: self.usable(part, reach)]
+    def useful(self, part: Ids, without: str | None = None) -> Ids:
+        """What is of use of a part, but perhaps to the prefix of one key."""
+        wanted = [tokens for key, tokens in self.wanted.items() if key != without]
+        reach = max((common(part, tokens) for tokens in wanted), default=0)
+        return part[: self.usable(part, reach)]
 
-        self.parts = {useful(part) for part in self.parts} - {()}
+    def drop(self, key: str) -> None:
+        """A dropped prefix is not trusted: only what others need of it stays, also when it is declared."""
+        tokens = self.held.pop(key)
+        del self.hits[key]
+        on_its_way = {part for part in self.parts if tokens[: len(part)] == part}
+        self.parts -= on_its_way
+        self.parts |= {self.useful(part, without=key) for part in (tokens, *on_its_way)} - {()}
 
     def kept(self) -> set[Ids]:
         """Every state, if it can be cut."""
@@ -417,9 +426,7 @@ class WarmStoreMachine(RuleBasedStateMachine):
         keys = {held[number % len(held)] for number in numbers}
         self.store.drop([*keys, "unknown"])
         for key in keys:
-            # What is declared may be warmed again: its state stays as that of a cancelled warming does.
-            self.expected.parts.add(self.expected.held.pop(key))
-            del self.expected.hits[key]
+            self.expected.drop(key)
         self.expected.forget_useless()
 
     @rule(number=st.integers(0, 9))

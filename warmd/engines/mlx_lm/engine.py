@@ -127,7 +127,9 @@ class MlxLmEngine:
         return True
 
     def _dropped(self, keys: Collection[str]) -> bool:
-        self._room.store.drop(keys)
+        # If it fails, the store has let go of everything: of these prefixes as well.
+        with contextlib.suppress(Exception):
+            self._room.store.drop(keys)
         return True
 
     def _loaded(self) -> LoadedModel:

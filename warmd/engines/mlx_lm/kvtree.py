@@ -185,11 +185,11 @@ class KVTree:
         self._simplify_above(node)
 
     def drop(self, key: str) -> None:
-        """A prefix need not be held any more: free exactly what nothing else needs."""
+        """Free exactly what nothing else needs of a prefix, also when it is wanted: it may be wrong."""
         node = self.ends.pop(key, None)
         if node is not None:
             node.payload.held = None
-            self.tidy(node)
+            self.tidy(node, without=key)
 
     def want(self, prefixes: Sequence[Prefix], points: Sequence[frozenset[int]]) -> None:
         """Tell which prefixes are, or will be, held, and where they part; what leads to none of them goes."""
@@ -198,10 +198,10 @@ class KVTree:
             if node.parent is not None:
                 self.tidy(node)
 
-    def tidy(self, node: Node[Span]) -> None:
-        """Free what is of no use any more at a node and above it."""
+    def tidy(self, node: Node[Span], *, without: str | None = None) -> None:
+        """Free what is of no use any more at a node and above it, but perhaps to the prefix of one key."""
         while node.parent is not None and not node.children and node.payload.held is None:
-            reach, parent = self._reach(node), node.parent
+            reach, parent = self._reach(node, without), node.parent
             if reach >= node.end and self._can_start_at(node):
                 self._simplify_above(node)
                 return
@@ -217,12 +217,11 @@ class KVTree:
     def _can_start_at(self, node: Node[Span]) -> bool:
         return self._layout.is_cuttable or node.payload.snapshot is not None
 
-    def _reach(self, node: Node[Span]) -> int:
+    def _reach(self, node: Node[Span], without: str | None) -> int:
         """How far along the path to a node some wanted prefix goes; 0 where that is of no use."""
         tokens = node.path_tokens()
-        reach = max(
-            (common_length(tokens[: len(p)], p.packed[: len(tokens)]) for p in self._wanted), default=0
-        )
+        wanted = (prefix.packed for prefix in self._wanted if prefix.key != without)
+        reach = max((common_length(tokens[: len(p)], p[: len(tokens)]) for p in wanted), default=0)
         return reach if reach >= self._floor else 0
 
     def _simplify_above(self, node: Node[Span]) -> None:
