@@ -174,7 +174,7 @@ class Expected:
         held: Held prefixes by key.
         hits: Of each of them.
         wanted: Declared prefixes by key.
-        parts: What cancelled warmings and dropped prefixes have left that (another) declared prefix begins with.
+        parts: What cancelled warmings and dropped prefixes have left, as far as a declared prefix can use it.
     """
 
     def __init__(self, mix: Mix) -> None:
