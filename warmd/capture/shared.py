@@ -9,11 +9,12 @@ from typing import Any
 
 from warmd.capture.errors import NothingSharedError
 from warmd.engines.base import Chat
-from warmd.explain.causes import text_reason
+from warmd.explain.causes import volatile_reason
 from warmd.explain.difference import SYSTEM_ROLES, content_text
 from warmd.explain.structure import written
 from warmd.explain.tools import tools_split
 from warmd.prompts.document import Entry, Message
+from warmd.radix import common_length
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +117,11 @@ def _unlike(firsts: Sequence[Message]) -> str:
     other = next((text for text in texts if text != texts[0]), None)
     if other is None or len({message["role"] for message in firsts}) > 1:
         return "the requests begin with different messages: are they of one agent?"
-    return f"the requests' system messages differ: {text_reason(texts[0], other).message}".replace(
-        "the entry", "one"
-    ).replace("the request", "another")
+    reason = volatile_reason(texts[0], other)
+    how = (
+        reason.message if reason is not None else f"from character {common_length(texts[0], other) + 1:,} on"
+    )
+    return f"the requests' system messages differ: {how}"
 
 
 def _tools(chats: Sequence[Chat]) -> tuple[Any, ...] | None:
