@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from warmd import __version__
 from warmd.errors import WarmdError
 
-COMMANDS = ("serve", "check", "explain", "capture", "schema")
+COMMANDS = ("serve", "check", "status", "explain", "capture", "rewarm", "pause", "resume", "reload", "schema")
 """Each is a module of `warmd.commands`."""
 
 

@@ -1,0 +1,157 @@
+"""What `warmd status` shows, line by line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from warmd.commands.status_report import format_seconds, report
+from warmd.memory.readings import Memory
+from warmd.prompts.document import FileError
+from warmd.status import DocumentStatus, EntryStatus, Statistics, status_json
+from warmd.traffic import Suggestion
+
+NOW = 1_000_000.0
+MEMORY = Memory(limit=1000, active=300, cache=0, warm=200, headroom=400, pressure=1, reserve=100)
+EMPTY = Statistics("1.2", 7, 30.0, "m", DocumentStatus(Path("/x/p.json"), "ab", 1, 1, 1))
+
+
+def lines(statistics: Statistics, width: int = 200, **console: Any) -> list[str]:
+    """The report's lines without their trailing spaces."""
+    found = Console(width=width, **console)
+    with found.capture() as capture:
+        found.print(report(status_json(statistics), NOW))
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def with_entries(*entries: EntryStatus) -> Statistics:
+    return replace(EMPTY, entries=entries)
+
+
+def test_nothing_to_do_is_said() -> None:
+    assert lines(EMPTY) == [
+        "m (warmd 1.2, pid 7, up 30 s)",
+        "/x/p.json: generation 1",
+        "",
+        "nothing is to be kept warm",
+    ]
+
+
+def test_without_a_model_or_a_file_it_says_so() -> None:
+    early = replace(EMPTY, model=None, document=DocumentStatus(Path("/x/p.json")))
+    assert lines(early)[:2] == ["no model is loaded (warmd 1.2, pid 7, up 30 s)", "/x/p.json: not read yet"]
+
+
+def test_errors_of_the_file_come_with_their_places_and_their_consequence() -> None:
+    errors = (FileError(3, 5, "$.a", "expected a list"), FileError(None, None, "$", "no such file"))
+    wrong = replace(EMPTY.document, errors=errors * 4)
+    assert lines(replace(EMPTY, document=wrong))[1:8] == [
+        "/x/p.json: the file is wrong, generation 1 stays in force",
+        *["  p.json:3:5: expected a list (at $.a)", "  p.json: no such file (at $)"] * 2,
+        "  p.json:3:5: expected a list (at $.a)",
+        "  and 3 more",
+    ]
+    never = replace(wrong, accepted=0)
+    assert lines(replace(EMPTY, document=never))[1] == "/x/p.json: the file is wrong, nothing is kept warm"
+
+
+def test_the_memory_is_held_against_its_limit() -> None:
+    assert lines(replace(EMPTY, memory=MEMORY))[2] == (
+        "memory [=========######               ] 500 B of 1 KB, 200 B warm; 400 B left to warm, "
+        "100 B kept for requests"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "bar"),
+    [
+        ({"headroom": -500}, "[========================######]"),
+        ({"warm": 0, "headroom": 900}, "[                              ]"),
+        ({"warm": 5000, "headroom": -5000}, "[##############################]"),
+    ],
+)
+def test_the_bar_stays_within_its_frame(change: dict[str, Any], bar: str) -> None:
+    assert f"memory {bar} " in lines(replace(EMPTY, memory=replace(MEMORY, **change)))[2]
+
+
+def test_pressure_and_a_memory_that_cannot_be_read_are_told() -> None:
+    assert lines(replace(EMPTY, memory=replace(MEMORY, pressure=4)))[3] == (
+        "memory pressure of the system: critical"
+    )
+    unknown = replace(MEMORY, limit=0, error="cannot read /proc/meminfo: gone")
+    assert lines(replace(EMPTY, memory=unknown))[2] == "memory: cannot read /proc/meminfo: gone"
+
+
+def test_each_entry_has_a_row_and_all_have_a_total() -> None:
+    warm = EntryStatus(
+        "coder",
+        "warm",
+        prefix="0f",
+        tokens=12_000,
+        kv_bytes=1_230_000,
+        source="prefill",
+        warmed_at=NOW - 180,
+        hits=4,
+        tokens_saved=48_000,
+    )
+    failed = EntryStatus("shell", "failed", reason="no content")
+    table = lines(with_entries(warm, failed))[3:]
+    assert [line.split() for line in table] == [
+        ["name", "state", "tokens", "bytes", "source", "age", "hits", "tokens", "saved", "reason"],
+        ["coder", "warm", "12,000", "1.23", "MB", "prefill", "3", "min", "4", "48,000"],
+        ["shell", "failed", "-", "-", "-", "-", "0", "0", "no", "content"],
+        ["total", "1", "warm", "12,000", "1.23", "MB", "4", "48,000"],
+    ]
+
+
+def test_a_warming_shows_its_rate_and_the_time_left() -> None:
+    warming = EntryStatus("a", "warming", prefix="0f", tokens=4000, done_tokens=1000)
+    assert lines(with_entries(warming))[2] == "warming a: 1,000 of 4,000 tokens (25 %)"
+    going = replace(warming, tokens_per_s=50.0)
+    assert lines(with_entries(going))[2] == (
+        "warming a: 1,000 of 4,000 tokens (25 %), 50 tokens/s, 60 s left"
+    )
+    twins = with_entries(warming, replace(warming, name="b"))
+    assert sum(line.startswith("warming") for line in lines(twins)) == 1
+
+
+def test_suggestions_come_last() -> None:
+    found = replace(EMPTY, suggestions=(Suggestion("0123456789abcdef", 2048, 5),))
+    assert lines(found)[-1] == "  2,048 tokens, 5 times (0123456789ab)"
+
+
+@pytest.mark.parametrize("width", [20, 40, 80])
+def test_a_narrow_terminal_is_no_problem(width: int) -> None:
+    entry = EntryStatus("a-name-that-is-long" * 3, "stored_not_served", tokens=1, reason="because " * 20)
+    found = replace(with_entries(entry), memory=MEMORY)
+    assert all(len(line) <= width for line in lines(found, width, force_terminal=True, color_system=None))
+
+
+def test_nothing_that_is_shown_steers_the_terminal() -> None:
+    bad = "\x1b[2J\x07[red]\r\nx\u202e\x9b"
+    entry = EntryStatus(bad, "failed", tokens=1, reason=bad)
+    warming = EntryStatus(bad, "warming", prefix="1", tokens=2, done_tokens=1)
+    wrong = DocumentStatus(Path(f"/{bad}"), errors=(FileError(1, 1, bad, bad),))
+    found = replace(with_entries(entry, warming), model=bad, document=wrong)
+    shown = "\n".join(lines(found))
+    assert {character for character in shown if not character.isprintable()} == {"\n"}
+    assert shown.count("[red]") >= 6
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (119.4, "119 s"),
+        (120, "2 min"),
+        (7199, "119 min"),
+        (7260, "2 h 1 min"),
+        (172_800, "2 d 0 h"),
+    ],
+)
+def test_time_spans_are_for_people(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text

@@ -1,0 +1,31 @@
+"""`warmd pause`: warm nothing for now."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from warmd.control.client import ask
+
+DESCRIPTION = """\
+Warm nothing until `warmd resume` or the daemon's next start. What is being warmed stops at its next chunk;
+what is warm stays so. Exit code 4: no daemon is running."""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the command's parser."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "pause",
+        help="warm nothing for now",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask for it."""
+    ask("pause")
+    print("paused: nothing is warmed until `warmd resume`")
+    return 0

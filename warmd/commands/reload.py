@@ -1,0 +1,38 @@
+"""`warmd reload`: have the prompts file read now."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from warmd.commands.wrong_file import consequence, error_lines
+from warmd.control.client import ask
+from warmd.control.protocol import one_line
+
+DESCRIPTION = """\
+Have the daemon read its prompts file now, where it does not notice by itself (some network mounts).
+Exit code 0: what the file says now is in force. 1: it is wrong, and the last good one stays. 4: no daemon."""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the command's parser."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "reload",
+        help="read the prompts file now",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask for it, and tell what came of it."""
+    document = ask("reload")
+    path = one_line(document["path"])
+    if not document["errors"]:
+        print(f"{path}: generation {document['accepted']} is in force")
+        return 0
+    print(*error_lines(document), f"{path}: {consequence(document)}", sep="\n", file=sys.stderr)
+    return 1

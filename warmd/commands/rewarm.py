@@ -1,0 +1,37 @@
+"""`warmd rewarm`: free entries and warm them again."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from warmd.control.client import ask
+from warmd.control.protocol import one_line
+
+DESCRIPTION = """\
+Free entries and warm them again, whatever their state; what other entries begin with too is kept.
+Exit code 4: no daemon is running."""
+SHOWN = 10
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the command's parser."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "rewarm",
+        help="free entries and warm them again",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("names", metavar="NAME", nargs="*", help="which entries (default: all)")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask for it."""
+    names = ask("rewarm", names=args.names)["entries"]
+    shown = ", ".join(map(one_line, names[:SHOWN])) + (
+        f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    )
+    print(f"to be warmed again: {shown}" if names else "there are no entries")
+    return 0

@@ -1,0 +1,174 @@
+"""What `warmd status` shows to people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from warmd.commands.wrong_file import consequence, error_lines
+from warmd.control.protocol import one_line
+from warmd.memory.size import format_size
+
+Json = dict[str, Any]
+
+BAR_CELLS = 30
+SHOWN_ERRORS = 5
+SHOWN_SUGGESTIONS = 5
+_STYLES = {
+    "warm": "green",
+    "warming": "cyan",
+    "deferred": "yellow",
+    "volatile": "yellow",
+    "failed": "red",
+    "unwarmable": "red",
+    "stored_not_served": "red",
+    "quarantined": "red",
+}
+_PRESSURE = {2: "warning", 4: "critical"}
+
+
+def report(found: Json, now: float) -> RenderableType:
+    """The whole report.
+
+    Args:
+        found: `warmd.status.status_json`'s.
+        now: Seconds since the epoch.
+    """
+    lines = [*_head(found), *_memory(found["memory"]), *_progress(found["entries"])]
+    parts: list[RenderableType] = [*lines, Text()]
+    parts.append(_table(found, now) if found["entries"] else Text("nothing is to be kept warm"))
+    suggestions = list(_suggestions(found["suggestions"]))
+    return Group(*parts, *([Text(), *suggestions] if suggestions else []))
+
+
+def _head(found: Json) -> Iterator[Text]:
+    model = one_line(found["model"]) if found["model"] else "no model is loaded"
+    up = format_seconds(found["uptime_s"])
+    yield Text(f"{model} (warmd {found['version']}, pid {found['pid']}, up {up})")
+    if found["paused"]:
+        yield Text("paused: nothing is warmed until `warmd resume`", "yellow")
+    document = found["document"]
+    path = one_line(document["path"])
+    if not document["errors"]:
+        generation = f"generation {document['accepted']}" if document["accepted"] else "not read yet"
+        yield Text(f"{path}: {generation}")
+        return
+    yield Text(f"{path}: the file is wrong, {consequence(document)}", "red")
+    lines = error_lines(document)
+    yield from (Text(f"  {line}") for line in lines[:SHOWN_ERRORS])
+    if len(lines) > SHOWN_ERRORS:
+        yield Text(f"  and {len(lines) - SHOWN_ERRORS} more")
+
+
+# --- memory and progress ---------------------------------------------------------------------------
+
+
+def _memory(memory: Json | None) -> Iterator[Text]:
+    if memory is None:
+        return
+    if memory["error"] is not None:
+        yield Text(f"memory: {one_line(memory['error'])}", "red")
+        return
+    taken = memory["limit"] - memory["reserve"] - memory["headroom"]
+    line = Text("memory ").append_text(_bar(memory["warm"], taken, memory["limit"]))
+    line.append(
+        f" {format_size(taken)} of {format_size(memory['limit'])}, {format_size(memory['warm'])} warm"
+    )
+    line.append(f"; {format_size(max(0, memory['headroom']))} left to warm")
+    line.append(f", {format_size(memory['reserve'])} kept for requests")
+    yield line
+    if (pressure := _PRESSURE.get(memory["pressure"])) is not None:
+        yield Text(f"memory pressure of the system: {pressure}", "red")
+
+
+def _bar(warm: int, taken: int, limit: int) -> Text:
+    def cells(size: int) -> int:
+        return max(0, min(BAR_CELLS, round(BAR_CELLS * size / limit))) if limit else BAR_CELLS
+
+    all_taken = cells(taken)
+    warm_cells = min(cells(warm), all_taken)
+    bar = Text("[").append("=" * (all_taken - warm_cells)).append("#" * warm_cells, "green")
+    return bar.append(" " * (BAR_CELLS - all_taken)).append("]")
+
+
+def _progress(entries: list[Json]) -> Iterator[Text]:
+    told = set()
+    for entry in entries:
+        if entry["state"] == "warming" and entry["prefix"] not in told:
+            told.add(entry["prefix"])
+            yield Text(_progress_line(entry), "cyan")
+
+
+def _progress_line(entry: Json) -> str:
+    done, tokens, rate = entry["done_tokens"], entry["tokens"], entry["tokens_per_s"]
+    line = f"warming {one_line(entry['name'])}: {done:,} of {tokens:,} tokens ({100 * done // tokens} %)"
+    if rate is None:
+        return line
+    return f"{line}, {rate:,.3g} tokens/s, {format_seconds((tokens - done) / rate)} left"
+
+
+# --- entries ---------------------------------------------------------------------------------------
+
+
+def _table(found: Json, now: float) -> Table:
+    # Frames and folded cells are for reading, not for programs: those take --json.
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("name", overflow="fold")
+    table.add_column("state", no_wrap=True)
+    for title in ("tokens", "bytes", "source", "age", "hits", "tokens saved"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("reason", overflow="fold")
+    for entry in found["entries"]:
+        table.add_row(*_row(entry, now))
+    totals = found["totals"]
+    table.add_row(
+        *_texts("total", f"{totals['states']['warm']} warm"),
+        *_texts(f"{totals['tokens']:,}", format_size(totals["kv_bytes"]), "", ""),
+        *_texts(f"{totals['hits']:,}", f"{totals['tokens_saved']:,}", ""),
+        style="dim",
+    )
+    return table
+
+
+def _row(entry: Json, now: float) -> list[Text]:
+    state, tokens, size = entry["state"], entry["tokens"], entry["kv_bytes"]
+    is_held = state in ("warm", "stored_not_served")
+    age = format_seconds(max(0.0, now - entry["warmed_at"])) if is_held and entry["warmed_at"] else "-"
+    return [
+        Text(one_line(entry["name"])),
+        Text(state, _STYLES.get(state, "")),
+        *_texts("-" if tokens is None else f"{tokens:,}", "-" if size is None else format_size(size)),
+        *_texts((is_held and entry["source"]) or "-", age),
+        *_texts(f"{entry['hits']:,}", f"{entry['tokens_saved']:,}"),
+        Text(one_line(entry["reason"] or "")),
+    ]
+
+
+def _texts(*texts: str) -> list[Text]:
+    # Plain text would be searched for rich's own mark-up.
+    return [Text(text) for text in texts]
+
+
+def _suggestions(suggestions: list[Json]) -> Iterator[Text]:
+    if suggestions:
+        yield Text(
+            "Prefilled cold again and again; `warmd capture --suggested` makes an entry of the next one:"
+        )
+    for item in suggestions[:SHOWN_SUGGESTIONS]:
+        yield Text(f"  {item['tokens']:,} tokens, {item['times']} times ({item['prefix']})")
+
+
+def format_seconds(seconds: float) -> str:
+    """A time span for people: one number and its unit, or two where hours begin."""
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    minutes = whole // 60
+    if minutes < 120:
+        return f"{minutes} min"
+    hours = minutes // 60
+    return f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
