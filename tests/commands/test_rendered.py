@@ -84,6 +84,7 @@ def test_each_entry_is_counted_in_tokens_without_weights(
             "fits": None,
             "reason": None,
             "problem": None,
+            "daily": False,
         }
         for index, count in enumerate(tokens)
     ]

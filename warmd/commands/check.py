@@ -6,6 +6,7 @@ import argparse
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from warmd.commands.check_report import Report, print_report, to_json
 from warmd.commands.options import add_memory_limit, with_memory_limit
 from warmd.config import expand_home, load_settings
 from warmd.errors import UsageError
+from warmd.lint import lint_file
 from warmd.prompts import InvalidPromptsError, load_document
 
 DESCRIPTION = """\
 Check a prompts file; with --model, also show what each entry would take, in tokens and in bytes.
 Exit code 0: the file is valid and, with --model, can be kept warm, be it that some of it waits for memory.
-1: it is not, or the model's state cannot be kept. 2: usage. 3: the model cannot be loaded."""
+1: it is not, or the model's state cannot be kept. 2: usage. 3: the model cannot be loaded.
+Warnings say what in the texts looks as if it were another in each request; they change no exit code."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -92,7 +95,9 @@ def check_file(path: Path, max_bytes: int) -> Report:
         document = load_document(path, max_bytes=max_bytes)
     except InvalidPromptsError as error:
         return Report(path, error.sha256, None, error.errors)
-    return Report(path, document.sha256, document, ())
+    return Report(
+        path, document.sha256, document, (), changing=lint_file(document, datetime.now(), max_bytes)
+    )
 
 
 def _template_args(text: str | None) -> dict[str, Any]:

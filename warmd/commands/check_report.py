@@ -25,6 +25,7 @@ class Report:
         document: The accepted document, or None.
         errors: Everything that is wrong with the file.
         rendering: In tokens and bytes, when a model was named and the file is valid.
+        changing: What in the file will defeat caching.
     """
 
     path: Path
@@ -32,15 +33,17 @@ class Report:
     document: Document | None
     errors: tuple[FileError, ...]
     rendering: Rendering | None = None
+    changing: tuple[FileError, ...] = ()
 
     @property
     def warnings(self) -> tuple[FileError, ...]:
-        """What is allowed but will not be kept warm."""
-        return tuple(
+        """What is allowed but will not be kept warm, or not be of use."""
+        images = (
             FileError(None, None, "$", f"{entry.name}: has an image part, so it cannot be kept warm")
             for entry in (self.document.entries if self.document else ())
             if entry.has_images
         )
+        return (*images, *self.changing)
 
     @property
     def is_ok(self) -> bool:
@@ -99,6 +102,7 @@ def _rendered_json(rendered: RenderedEntry) -> dict[str, Any]:
         "fits": rendered.fits,
         "reason": rendered.shortage,
         "problem": rendered.problem,
+        "daily": rendered.is_daily,
     }
 
 
@@ -117,8 +121,7 @@ def _memory_json(rendering: Rendering) -> dict[str, Any]:
 def print_report(report: Report) -> None:
     """For people: what is wrong goes to stderr as compilers do it, everything else to stdout."""
     for error in report.errors:
-        place = f":{error.line}:{error.column}" if error.line is not None else ""
-        print(f"{report.path}{place}: {error.message} (at {error.path})", file=sys.stderr)
+        print(f"{report.path}{_place(error)}: {error.message} (at {error.path})", file=sys.stderr)
     if report.document is None:
         count = len(report.errors)
         print(f"{count} {'error' if count == 1 else 'errors'}", file=sys.stderr)
@@ -133,7 +136,14 @@ def print_report(report: Report) -> None:
     if report.rendering is not None:
         print("", _memory_line(report.rendering, common), sep="\n")
     for warning in report.warnings:
-        print(f"warning: {warning.message}")
+        if warning.line is None:
+            print(f"warning: {warning.message}")
+        else:
+            print(f"{report.path}{_place(warning)}: warning: {warning.message} (at {warning.path})")
+
+
+def _place(error: FileError) -> str:
+    return f":{error.line}:{error.column}" if error.line is not None else ""
 
 
 _PLAIN = {"name": "name", "priority": "priority", "messages": "messages", "tools": "tools"}
@@ -178,6 +188,7 @@ def _note(entry: dict[str, Any], with_shortages: bool) -> str:
         return f"cannot be kept warm: {entry['problem']}"
     notes = [entry["reason"]] if with_shortages and entry.get("reason") else []
     notes += ["ends where its last user turn begins"] if entry["ends_in_user_turn"] else []
+    notes += ["holds the date, warmed anew after midnight"] if entry.get("daily") else []
     return "; ".join(notes)
 
 

@@ -33,6 +33,7 @@ class RenderedEntry:
         fits: Whether it fits under the memory limit; None when that is not known.
         shortage: Why it does not fit, or None.
         problem: Why it cannot be kept warm, or None.
+        is_daily: True when the chat template prints the date in it.
     """
 
     tokens: int | None = None
@@ -41,6 +42,7 @@ class RenderedEntry:
     fits: bool | None = None
     shortage: str | None = None
     problem: str | None = None
+    is_daily: bool = False
 
     @property
     def shared(self) -> int | None:
@@ -177,8 +179,8 @@ def describe(
         own, kv_bytes = (planned.own, planned.kv_bytes) if entry.name in first else (0, 0)
         shortage = short.reason if short else None
         if cost is None:
-            return RenderedEntry(len(prefix), own)
-        return RenderedEntry(len(prefix), own, kv_bytes, planned.fits, shortage)
+            return RenderedEntry(len(prefix), own, is_daily=prefix.is_daily)
+        return RenderedEntry(len(prefix), own, kv_bytes, planned.fits, shortage, is_daily=prefix.is_daily)
 
     return tuple(item_of(entry, prefix) for entry, prefix in zip(entries, prefixes, strict=True))
 
