@@ -7,6 +7,7 @@ import json
 import math
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ Exit code 0: captured. 1: no request came in time, or there is nothing to keep. 
 
 Json = dict[str, Any]
 _SHOWN = 60
+_AROUND = 20
 
 
 def add_parser(subparsers: Any) -> None:
@@ -97,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({**found, "saved": saved}, indent=2))
     else:
-        print("\n".join(report_lines(args.name, found, saved)))
+        print("\n".join(report_lines(args.name, found, saved, datetime.now())))
     return 0
 
 
@@ -122,10 +124,11 @@ def _save(path: Path, args: argparse.Namespace, found: Json, max_bytes: int) -> 
     }
 
 
-def report_lines(name: str, found: Json, saved: Json | None) -> Iterator[str]:
+def report_lines(name: str, found: Json, saved: Json | None, now: datetime) -> Iterator[str]:
     """The report for people."""
     yield from _content_lines(found)
     yield from _token_lines(found)
+    yield from _changing_lines(found, now)
     yield from (f"note: {note}" for note in found["notes"])
     if saved is None:
         yield "nothing was saved: --save adds it to the prompts file"
@@ -152,6 +155,21 @@ def _content_lines(found: Json) -> Iterator[str]:
         yield f"tools: {len(tools)}: {names}"
     for key, value in found["chat_template_kwargs"].items():
         yield f"chat_template_kwargs: {visible(key)} = {visible(json.dumps(value, ensure_ascii=False))}"
+
+
+def _changing_lines(found: Json, now: datetime) -> Iterator[str]:
+    """What of the texts looks as if it were another in other requests: then the entry would soon fit none."""
+    from warmd.explain.difference import content_text
+    from warmd.explain.excerpt import visible
+    from warmd.lint import find_spots
+
+    for index, message in enumerate(found["messages"]):
+        text = content_text(message)
+        spots = {spot.what: spot for spot in reversed(find_spots(text, now))}
+        for what, spot in sorted(spots.items(), key=lambda item: item[1].start):
+            around = visible(text[max(0, spot.start - _AROUND) : spot.end + _AROUND])
+            place = f"messages[{index}] ({visible(message['role'])})"
+            yield f"warning: {place}: {what}: …{around}…: if it changes, nothing behind it is served warm"
 
 
 def _token_lines(found: Json) -> Iterator[str]:
