@@ -6,7 +6,7 @@ import ipaddress
 import re
 from collections.abc import Sequence
 
-_HOST = re.compile(r"(?:\[(?P<bracketed>[^\[\]]{1,64})\]|(?P<plain>[^:\[\]]{1,255}))(?::[0-9]{1,5})?")
+_HOST = re.compile(r"(?:\[(?P<bracketed>[0-9A-Fa-f:.]{2,45})\]|(?P<plain>[^:\[\]]{1,255}))(?::[0-9]{1,5})?")
 _LOOPBACK = ipaddress.ip_network("127.0.0.0/8")
 _LOOPBACK_6 = ipaddress.ip_address("::1")
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 from collections.abc import Callable
 from dataclasses import dataclass
-
-from anyio.from_thread import BlockingPortal
 
 from warmd.status import Statistics
 from warmd.web.recent import Recent, Recorded
@@ -31,16 +30,16 @@ class UnavailableError(Exception):
 
 
 class Live:
-    """Takes snapshots on the daemon's event loop, for any thread that asks.
+    """Takes snapshots on the daemon's event loop, where it is made, for any thread that asks.
 
     Args:
-        portal: Leads into the event loop.
-        statistics: Called there.
+        statistics: Called on the event loop.
         recent: Read there.
     """
 
-    def __init__(self, portal: BlockingPortal, statistics: Callable[[], Statistics], recent: Recent) -> None:
-        self._portal = portal
+    def __init__(self, statistics: Callable[[], Statistics], recent: Recent) -> None:
+        # Not through a portal: that waits without end for a loop that is stuck.
+        self._loop = asyncio.get_running_loop()
         self._statistics = statistics
         self._recent = recent
 
@@ -50,15 +49,18 @@ class Live:
         Raises:
             UnavailableError: The event loop has ended, or is stuck.
         """
+        found: concurrent.futures.Future[Snapshot] = concurrent.futures.Future()
         try:
-            future = self._portal.start_task_soon(self._take)
-        except RuntimeError:
-            raise UnavailableError from None
-        try:
-            return future.result(PATIENCE)
-        except (TimeoutError, concurrent.futures.CancelledError):
-            future.cancel()
+            self._loop.call_soon_threadsafe(self._take, found)
+            return found.result(PATIENCE)
+        except (RuntimeError, TimeoutError):
+            found.cancel()
             raise UnavailableError from None
 
-    def _take(self) -> Snapshot:
-        return Snapshot(self._statistics(), self._recent.events())
+    def _take(self, found: concurrent.futures.Future[Snapshot]) -> None:
+        if not found.set_running_or_notify_cancel():
+            return
+        try:
+            found.set_result(Snapshot(self._statistics(), self._recent.events()))
+        except Exception as error:  # noqa: BLE001 - it is raised where it was asked for
+            found.set_exception(error)

@@ -192,9 +192,9 @@
 
   const DETAILS = {
     tokens: (value) => many(value, "token", "tokens"), new_tokens: (value) => `${count(value)} new`,
-    reused_tokens: (value) => `${count(value)} reused`, own_tokens: (value) => `${count(value)} own`,
-    shared_tokens: (value) => `${count(value)} shared`, prefix_tokens: (value) => `of ${count(value)}`,
-    matched: (value) => `${count(value)} matched`, cached: (value) => `${count(value)} cached`,
+    reused_tokens: (value) => value && `${count(value)} reused`, own_tokens: (value) => `${count(value)} own`,
+    shared_tokens: (value) => value && `${count(value)} shared`, prefix_tokens: () => "",
+    matched: (value, fields) => `${count(value)} of ${count(fields.prefix_tokens)} matched`, cached: (value) => `${count(value)} cached`,
     ms: (value) => duration(value / 1000), retry_in_s: (value) => `again in ${duration(value)}`,
     kv_bytes: bytes, needed: (value) => `needs ${bytes(value)}`, available: (value) => `${bytes(value)} available`,
     limit: (value) => `limit ${bytes(value)}`, headroom: (value) => `headroom ${bytes(value)}`,
@@ -207,8 +207,9 @@
     const { entry, ...fields } = event.fields;
     // A plan's and a pressure's `warm` are not of one kind.
     const labels = event.event === "memory.pressure" ? { ...DETAILS, warm: (value) => `warm ${bytes(value)}` } : DETAILS;
+    // Of what is merely counted, none is no news.
     const parts = Object.entries(fields).map(([key, value]) =>
-      labels[key] ? labels[key](value) : `${count(value)} ${key.replaceAll("_", " ")}`);
+      labels[key] ? labels[key](value, fields) : value && `${key.replaceAll("_", " ")} ${count(value)}`);
     return parts.filter(Boolean).join(" · ");
   }
 

@@ -146,7 +146,7 @@ class Host:
             recent = Recent(self.log)
             daemon = Daemon(engine, self.prompts, self.settings, emit=recent, url=_url(http_server))
             generator = WarmingResponseGenerator(provider, cache, self._room)
-            live = Live(portal, daemon.statistics, recent)
+            live = Live(daemon.statistics, recent)
             site = Site(live.look, lambda: self._problem(generator), provider.cli_args.host)
             attach_generator(http_server, generator, site)
             accepting = threading.Thread(target=http_server.serve_forever, name="http", daemon=True)
