@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,11 @@ def test_explain_shows_the_texts_on_the_terminal_and_nowhere_else(
         assert (miss["place"], miss["cause"]) == ("tools[0]", "tools_order")
         unknown = warmd("explain", "other", cwd=tmp_path, WARMD_STATE_DIR=server.state.name)
         assert outcome(unknown) == (1, "", "warmd: there is no entry 'other'\n")
+        for page in ("/warmd", "/warmd/status", "/metrics", "/readyz"):
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{server.port}{page}", timeout=PATIENCE
+            ) as response:
+                assert CANARY not in response.read().decode()
         assert server.stop() == 0
         assert CANARY not in "".join(server.lines)
 
