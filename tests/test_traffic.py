@@ -10,6 +10,7 @@ import pytest
 from tests.test_daemon import entry, running
 from warmd.engines.base import Chat, LiveRequest
 from warmd.radix import pack
+from warmd.status import LiveCounts
 from warmd.traffic import Suggestions, is_near
 
 
@@ -55,6 +56,20 @@ async def test_a_request_that_parts_from_an_entry_is_a_near_miss_told_by_positio
         assert it.status("a").near_misses == 1
         (remembered,) = it.daemon.traffic.near_misses
         assert (remembered.entry, remembered.matched) == ("a", matched)
+
+
+async def test_what_is_counted_since_the_start_survives_edits(path: Path) -> None:
+    async with running(path, entry("a", "You are a reviewer of code.")) as it:
+        await it.applied(1)
+        size = it.status("a").tokens or 0
+        it.engine.serve("a")
+        it.engine.request(request(rendered("You are a reviewer of prose.") + "hello"))
+        it.engine.request(request("something else"))
+        it.save(entry("a", "Another text."))
+        await it.applied(2)
+        assert it.status("a").tokens_saved == 0
+        counted = it.daemon.statistics().live
+        assert counted == LiveCounts(requests=3, hits=1, tokens_saved=size, near_misses=1)
 
 
 async def test_what_shares_next_to_nothing_is_no_near_miss(path: Path) -> None:

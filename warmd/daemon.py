@@ -12,6 +12,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -120,6 +121,7 @@ class Daemon:
             document=self._reloader.status,
             entries=self._ledger.statuses(self._engine.held()),
             memory=self._engine.memory(),
+            live=replace(self.traffic.counts),
             paused=self._turnstile.is_closed,
             suggestions=tuple(self.traffic.suggestions.found()),
         )

@@ -83,11 +83,29 @@ class DocumentStatus:
     accepted_at: float | None = None
 
 
+@dataclass(slots=True)
+class LiveCounts:
+    """Live requests since the daemon started, also those of entries and models that are gone.
+
+    Attributes:
+        requests: All of them.
+        hits: Those that began from all of an entry.
+        tokens_saved: Tokens that these did not have to prefill for it.
+        near_misses: Those that began like an entry and then parted from it.
+    """
+
+    requests: int = 0
+    hits: int = 0
+    tokens_saved: int = 0
+    near_misses: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Statistics:
     """A snapshot of the daemon.
 
     Attributes:
+        live: What live requests made of the entries.
         paused: Nothing is warmed until somebody says so.
         suggestions: Beginnings that no entry has and that are prefilled cold again and again.
     """
@@ -99,6 +117,7 @@ class Statistics:
     document: DocumentStatus
     entries: tuple[EntryStatus, ...] = field(default=())
     memory: Memory | None = None
+    live: LiveCounts = field(default_factory=LiveCounts)
     paused: bool = False
     suggestions: tuple[Suggestion, ...] = ()
 
@@ -119,6 +138,7 @@ def status_json(statistics: Statistics) -> dict[str, Any]:
         "memory": asdict(statistics.memory) if statistics.memory is not None else None,
         "entries": [asdict(entry) for entry in statistics.entries],
         "totals": _totals(statistics),
+        "live": asdict(statistics.live),
         "suggestions": [
             {"prefix": item.key[:SHOWN_HASH], "tokens": item.tokens, "times": item.times}
             for item in statistics.suggestions

@@ -17,6 +17,7 @@ from warmd.engines.base import LiveRequest
 from warmd.errors import WarmdError
 from warmd.ledger import Slot
 from warmd.radix import Sharing, Tokens
+from warmd.status import LiveCounts
 
 NEAR_TOKENS = 64
 """A request that begins with so many tokens of an entry, or with a tenth of it, was meant for it."""
@@ -107,6 +108,7 @@ class Traffic:
         self.near_misses: deque[NearMiss] = deque(maxlen=REMEMBERED)
         self.suggestions = Suggestions()
         self.listeners = Listeners()
+        self.counts = LiveCounts()
 
     def follow(self, slots: Mapping[str, Slot]) -> None:
         """From now on these are the wanted prefixes, by key."""
@@ -123,10 +125,13 @@ class Traffic:
     def request(self, request: LiveRequest) -> None:
         """Account for one."""
         self.listeners.tell(request)
+        self.counts.requests += 1
         slot = self._slots.get(request.key) if request.key is not None else None
         if slot is not None:
             slot.tokens_saved += len(slot.prefix)
             slot.last_hit_at = time()
+            self.counts.hits += 1
+            self.counts.tokens_saved += len(slot.prefix)
             self._tell.hit(slot, request)
             return
         self.suggestions.count(request)
@@ -141,6 +146,7 @@ class Traffic:
         # The shortest of several is the one of which most was there.
         slot = min(near, key=lambda item: len(item.prefix))
         slot.near_misses += 1
+        self.counts.near_misses += 1
         self.near_misses.append(NearMiss(slot.names[0], time(), matched, slot, request))
         self._tell.near_miss(slot, request, matched)
 

@@ -32,6 +32,8 @@ from warmd.memory.readings import Limit, Reading
 LOOK = 0.2
 """Seconds between two looks at the memory while idle."""
 UNLIMITED = 1 << 50
+CHUNK = 256
+"""Tokens of a chunk at most, however quickly they are computed: entries are to take several."""
 
 
 class CountersMeter:
@@ -142,7 +144,7 @@ async def running(model: Path, path: Path, guard: RecordingGuard) -> AsyncIterat
     """A daemon for a warm-prompts file, with the engine's thread of `warmd serve` behind it."""
     watch, memory = WatchSettings(settle=0.02, ceiling=0.1), MemorySettings(look=LOOK)
     settings = Settings(watch=watch, memory=memory)
-    room = EngineRoom(WarmStore(), guard, Pace(settings.warm.chunk_tokens, 60.0))
+    room = EngineRoom(WarmStore(), guard, Pace(CHUNK, 60.0))
     provider = _make_provider(model, room)
     with _noting(guard):
         async with BlockingPortal() as portal, anyio.create_task_group() as tasks:

@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import mlx.core as mx
 
-from tests.bench.inside import LOOK, UNLIMITED, Inside, RecordingGuard, running
+from tests.bench.inside import CHUNK, LOOK, UNLIMITED, Inside, RecordingGuard, running
 from tests.bench.report import Result, Row, summarise
 from tests.bench.rig import Setting, Texts, make_entry, save
 from tests.serving import process
@@ -148,7 +148,7 @@ class _Lowering:
 
         def in_chunk(end: int) -> None:
             # Later chunks may be an entry's last.
-            if self._at is None and end <= TOKENS * 0.6:
+            if self._at is None and end <= TOKENS - CHUNK // 2:
                 self._limit, self._at = to(), time.monotonic()
                 self._guard.set_limit(self._limit)
 

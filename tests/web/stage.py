@@ -15,7 +15,7 @@ from warmd.engines.mlx_lm.http import attach_generator, listen
 from warmd.events import make_event
 from warmd.memory.readings import Memory
 from warmd.prompts.document import FileError
-from warmd.status import DocumentStatus, EntryStatus, Statistics
+from warmd.status import DocumentStatus, EntryStatus, LiveCounts, Statistics
 from warmd.web.live import Snapshot, UnavailableError
 from warmd.web.recent import Recent
 from warmd.web.site import Site
@@ -61,6 +61,8 @@ ENTRIES = (
     EntryStatus("clocked", "volatile", prefix="a5", tokens=812, reason="its text changes at character 211"),
 )
 
+LIVE = LiveCounts(requests=60, hits=43, tokens_saved=801_004, near_misses=4)
+
 DOCUMENT = DocumentStatus(
     Path("/Users/me/.config/warmd/prompts.json"), "ab" * 32, seen=7, accepted=7, applied=6, accepted_at=NOW
 )
@@ -68,7 +70,7 @@ DOCUMENT = DocumentStatus(
 
 def make_statistics(**changes: Any) -> Statistics:
     """A daemon in the middle of its work."""
-    found = Statistics("0.1.0", 4242, 7_384.0, "/models/Qwen3-8B-4bit", DOCUMENT, ENTRIES, MEMORY)
+    found = Statistics("0.1.0", 4242, 7_384.0, "/models/Qwen3-8B-4bit", DOCUMENT, ENTRIES, MEMORY, LIVE)
     return replace(found, **changes)
 
 

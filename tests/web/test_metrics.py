@@ -38,6 +38,7 @@ def test_numbers_are_in_base_units() -> None:
     assert found["warmd_memory_pressure", None] == 1
     assert found["warmd_prompts_last_reload_successful", None] == 1
     assert found["warmd_prompts_last_reload_success_timestamp_seconds", None] == DOCUMENT.accepted_at
+    assert found["warmd_tokens_saved_total", None] == 801_004
     assert found["warmd_entry_warm", "code-reviewer"] == 1
     assert found["warmd_entry_warm", "shell"] == 0
     assert found["warmd_entry_tokens_saved_total", "code-reviewer"] == 746_364

@@ -75,6 +75,7 @@ def test_it_shows_what_there_is(browser: Browser, stage: Stage) -> None:
         "Qwen3-8B-4bit",
         "Warming, 1 of 6 warm",
         "746,364",
+        "801,004",
         "10.5 GB of 16.8 GB",
         "prompts.json, revision 7",
         "needs 6.2 GB, 5.77 GB are available",

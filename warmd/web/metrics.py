@@ -63,6 +63,18 @@ GENERAL: tuple[Measure[Statistics], ...] = (
         lambda found: found.document.applied,
     ),
     Measure("warmd_paused", "1 while warming is paused.", lambda found: found.paused),
+    Measure("warmd_live_requests_total", "Live requests.", lambda found: found.live.requests),
+    Measure("warmd_hits_total", "Those that began from all of an entry.", lambda found: found.live.hits),
+    Measure(
+        "warmd_tokens_saved_total",
+        "Tokens that these did not have to prefill for it.",
+        lambda found: found.live.tokens_saved,
+    ),
+    Measure(
+        "warmd_near_misses_total",
+        "Live requests that began like an entry and then parted from it.",
+        lambda found: found.live.near_misses,
+    ),
     Measure(
         "warmd_suggestions",
         "Beginnings that no entry has and that are prefilled cold again and again.",

@@ -100,11 +100,11 @@
     mark(byId("document"), "title", found.path);
   }
 
-  function showTotals(totals) {
+  function showTotals(totals, live) {
     say(byId("total-warm"), totals.entries ? `${totals.states.warm} of ${totals.entries}` : "–");
-    say(byId("total-saved"), count(totals.tokens_saved));
-    say(byId("total-hits"), count(totals.hits));
-    say(byId("total-near"), count(totals.near_misses));
+    say(byId("total-saved"), count(live.tokens_saved));
+    say(byId("total-hits"), count(live.hits));
+    say(byId("total-near"), count(live.near_misses));
   }
 
   function showSuggestions(suggestions) {
@@ -248,7 +248,7 @@
     byId("content").classList.remove("stale");
     showTop(status);
     showProblems(status.document);
-    showTotals(status.totals);
+    showTotals(status.totals, status.live);
     showMemory(status.memory);
     showEntries(status.entries);
     showSuggestions(status.suggestions);
