@@ -28,14 +28,13 @@ NAP = 0.05
 class Dated(Running):
     """A daemon whose clock and whose engine's are one that the test moves."""
 
-    def __init__(self, path: Path, start: datetime) -> None:
+    def __init__(self, path: Path, start: datetime, nap: float, prove: float) -> None:
         self.clock = FakeClock(start)
         super().__init__(path, FakeEngine(clock=self.clock), concurrency=1)
         settings = Settings()
-        watch = replace(settings.watch, settle=0.01, ceiling=0.1, rehash=NAP)
-        self.daemon = Daemon(
-            self.engine, path, replace(settings, watch=watch), emit=self._emit, clock=self.clock
-        )
+        watch = replace(settings.watch, settle=0.01, ceiling=0.1, rehash=nap)
+        settings = replace(settings, watch=watch, warm=replace(settings.warm, prove=prove))
+        self.daemon = Daemon(self.engine, path, settings, emit=self._emit, clock=self.clock)
 
     async def nothing_happens(self) -> None:
         """Several looks long."""
@@ -49,8 +48,10 @@ class Dated(Running):
 
 
 @asynccontextmanager
-async def dated(path: Path, start: datetime, *entries: Any, **formats: str) -> AsyncIterator[Dated]:
-    found = Dated(path, start)
+async def dated(
+    path: Path, start: datetime, *entries: Any, nap: float = NAP, prove: float = 3600, **formats: str
+) -> AsyncIterator[Dated]:
+    found = Dated(path, start, nap, prove)
     for name, time_format in formats.items():
         found.engine.print_time(name, time_format)
     found.save(*entries)
@@ -122,6 +123,15 @@ async def test_the_end_of_summer_time_at_midnight_repeats_an_hour_and_warms_noth
         await it.nothing_happens()
         it.clock.advance(timedelta(hours=1))
         await it.until(lambda: it.held() == ["2026-10-30"])
+
+
+async def test_a_proof_that_comes_first_after_midnight_finds_nothing_lost(path: Path) -> None:
+    start = EVENING - timedelta(hours=5)
+    async with dated(path, start, entry("dated"), nap=60, prove=NAP, dated=DATE) as it:
+        it.clock.advance(timedelta(hours=6))
+        await it.until(lambda: it.held() == ["2026-12-01"])
+        assert it.named("entry.lost") == []
+        assert it.status("dated").state == "warm"
 
 
 async def test_a_month_is_rendered_anew_each_day_and_warmed_anew_when_it_ends(path: Path) -> None:
