@@ -20,6 +20,7 @@ from mlx_lm.models.cache import KVCache
 from tests.commands.terminal import outcome, warmd
 from tests.toys import make_model
 from warmd.cli import main, make_parser
+from warmd.config import Settings
 from warmd.engines.mlx_lm.estimate import estimate
 
 TEXT = "You are a careful reviewer of code. Answer briefly."
@@ -152,7 +153,7 @@ def test_state_that_cannot_be_cut_is_held_for_each_entry(
     architecture: str, models: dict[str, Path], check: Checker
 ) -> None:
     checked = check.json(models[architecture])
-    cost = estimate(str(models[architecture]), 256, FLAGS).cost
+    cost = estimate(str(models[architecture]), Settings().warm.chunk_tokens, FLAGS).cost
     both = zip(checked.of_entries("own_tokens"), checked.of_entries("tokens"), strict=True)
     expected = [cost.kept(own, tokens) for own, tokens in both]
     assert checked.of_entries("kv_bytes") == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,11 +38,12 @@ class Entry:
     model: str | None = None
 
     def is_for(self, model: str) -> bool:
-        """True when it is to be kept warm in a model: the one it names, by all of its name or the last part."""
+        """True when it is to be kept warm in a model: the one it names, in full or by the last part."""
         if self.model is None:
             return True
-        names = {self.model, str(Path(self.model).expanduser())} if self.model != "~" else {self.model}
-        return model in names or Path(model).name in names
+        # Not Path.expanduser: it raises where there is no home, and a name of the hub is no path.
+        names = (self.model, os.path.expanduser(self.model))  # noqa: PTH111
+        return model in names or Path(model).name == self.model
 
     @property
     def is_named(self) -> bool:

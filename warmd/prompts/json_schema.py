@@ -69,7 +69,7 @@ _ENTRY = {
         "model": {
             "type": "string",
             "pattern": "\\S",
-            "description": "Only for this model: its name or folder, or the last part of it. Without it, for any.",
+            "description": "Only for this model: its name or folder, or the last part of it.",
         },
         "messages": {"$ref": "#/$defs/messages"},
         "tools": {

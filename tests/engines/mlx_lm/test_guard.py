@@ -67,8 +67,7 @@ def test_the_cost_is_known_before_anything_is_computed(model: Any) -> None:
     prefill = Prefill(Prefix(tuple(tokens)), store, make_provider(model), 64, lambda done: None)
     while prefill.step() is None:
         pass
-    # A window holds up to a chunk more than it needs.
-    assert store.warm_bytes <= cost.kept(300, 300) <= store.warm_bytes * 1.5
+    assert cost.kept(300, 300) == store.warm_bytes
     assert cost.is_cuttable == (cost.snapshot(300) == 0)
 
 
@@ -212,11 +211,12 @@ def test_the_worst_counter_wins(llama: Any) -> None:
 
 def test_the_real_meter_sees_what_mlx_holds() -> None:
     before = MlxMeter().read()
-    block = mx.zeros((10_000_000,))
+    block = mx.ones((50_000_000,))
     mx.eval(block)
     after = MlxMeter().read()
-    assert after.active - before.active == 40_000_000
-    assert after.footprint - before.footprint > 30_000_000
+    assert after.active - before.active == 200_000_000
+    # Some of it may be memory that the process had held on to.
+    assert after.footprint - before.footprint > 50_000_000
     assert after.physical > after.footprint
     del block
     assert MlxMeter().read().active == before.active

@@ -154,7 +154,18 @@ def snapshot(part: Any) -> Any:
     Raises:
         Exception: Whatever an unknown class raises when it is copied.
     """
-    return _map_arrays(copy.deepcopy(part), _own)
+    part = copy.deepcopy(part)
+    if type(part) is RotatingKVCache:
+        _shrink(part)
+    return _map_arrays(part, _own)
+
+
+def _shrink(part: Any) -> None:
+    """Leave out what has left a window: after a chunk it holds up to a chunk more than it looks at."""
+    surplus = part.keys.shape[-2] - part.max_size if part.keys is not None else 0
+    if surplus > 0 and part.keep == 0 and part._idx == part.keys.shape[-2]:
+        part.keys, part.values = (array[..., surplus:, :] for array in (part.keys, part.values))
+        part._idx = part.max_size
 
 
 def hand_out(part: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import mlx.core as mx
 from mlx_lm.generate import maybe_quantize_kv_cache
-from mlx_lm.models.cache import make_prompt_cache
+from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
 
 from warmd.engines.mlx_lm import layers
 from warmd.engines.mlx_lm.layers import Kind
@@ -109,6 +109,11 @@ def cost_of(short: Sequence[Any], long: Sequence[Any], chunk_tokens: int) -> Cos
             row_bytes += sizes[-1]
             continue
         first, second = _snapshot_bytes(before), _snapshot_bytes(part)
+        if type(part) is RotatingKVCache and part.keep == 0:
+            # Snapshots of it hold the window and no more.
+            sizes.append(layers.nbytes(layers.cut_rows(before, 0, 1)))
+            windows.append(Window(sizes[-1], part.max_size))
+            continue
         growth = max(0, -(-(second - first) // (_LONG - _SHORT)))
         constant += max(0, second - growth * _LONG)
         sizes.append(growth)
