@@ -104,9 +104,9 @@ def test_the_time_is_now_in_utc() -> None:
 
 def test_events_of_the_catalogue_are_written_with_all_their_fields() -> None:
     stream = io.StringIO()
-    Log(stream)(make_event("entry.lost", entry="a", tokens=3))
+    Log(stream)(make_event("entry.lost", entry="a", tokens=3, cause="gone"))
     assert parse(stream.getvalue()) == [
-        {"level": "warning", "event": "entry.lost", "entry": "a", "tokens": 3},
+        {"level": "warning", "event": "entry.lost", "entry": "a", "tokens": 3, "cause": "gone"},
     ]
 
 

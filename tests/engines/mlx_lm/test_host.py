@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from warmd.config import Settings
+from warmd.control.run import Control
 from warmd.daemon import Daemon
 from warmd.engines.base import EngineDiedError
 from warmd.engines.mlx_lm.folder import ModelError
@@ -22,6 +23,7 @@ class FaultyEngine(FakeEngine):
         raise LookupError("secret")
 
 
+NO_CONTROL = Control(None, lambda event: None)
 PROVIDER = SimpleNamespace(cli_args=SimpleNamespace(model="the-model"))
 
 
@@ -32,7 +34,7 @@ def make_host(path: Path) -> tuple[Host, io.StringIO]:
 
 async def test_an_unexpected_fault_of_the_daemon_ends_the_process_with_one(tmp_path: Path) -> None:
     host, stream = make_host(tmp_path / "p.json")
-    failure = await host._run_daemon(Daemon(FaultyEngine(), tmp_path / "p.json"), PROVIDER)
+    failure = await host._run_daemon(Daemon(FaultyEngine(), tmp_path / "p.json"), PROVIDER, NO_CONTROL)
     assert (failure, host.exit_code) == (None, 1)
     assert "LookupError" in stream.getvalue()
     assert "secret" not in stream.getvalue()
@@ -43,6 +45,6 @@ async def test_an_engine_that_never_started_means_that_the_model_cannot_be_loade
     engine = FakeEngine()
     engine.die("no such thing")
     host._room.death = EngineDiedError("no such thing")
-    failure = await host._run_daemon(Daemon(engine, tmp_path / "p.json"), PROVIDER)
+    failure = await host._run_daemon(Daemon(engine, tmp_path / "p.json"), PROVIDER, NO_CONTROL)
     assert isinstance(failure, ModelError)
     assert str(failure) == "cannot load the model 'the-model': no such thing"

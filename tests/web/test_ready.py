@@ -1,0 +1,42 @@
+"""When the host says that it takes requests."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from warmd.config import Settings
+from warmd.engines.base import EngineDiedError
+from warmd.engines.mlx_lm.host import Host
+from warmd.logs import Log
+
+ALIVE: Any = SimpleNamespace(is_healthy=True)
+DEAD: Any = SimpleNamespace(is_healthy=False)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path / "prompts.json", [], Settings(), Log(io.StringIO()))
+
+
+def test_not_while_the_model_is_being_loaded(host: Host) -> None:
+    assert host._problem(ALIVE) == "the model is being loaded"
+    host._room.thread_started()
+    assert host._problem(ALIVE) is None
+
+
+def test_not_once_the_engine_has_died_of_what_is_not_told(host: Host) -> None:
+    host._room.thread_started()
+    assert host._problem(DEAD) == "the engine has died"
+    host._room.death = EngineDiedError("whatever it said")
+    assert host._problem(ALIVE) == "the engine has died"
+
+
+def test_not_while_it_is_stopping(host: Host) -> None:
+    host._room.thread_started()
+    host.stop_reason = "SIGTERM"
+    assert host._problem(ALIVE) == "the server is stopping"
