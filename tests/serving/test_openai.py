@@ -1,0 +1,65 @@
+"""The official client of the API that mlx-lm's server speaks: streaming and not, with tools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import OpenAI
+
+from tests.serving.process import Server, serving, write
+from tests.serving.test_warm import RULES
+
+TOOLS: list[Any] = [
+    {
+        "type": "function",
+        "function": {
+            "name": "get_weather",
+            "description": "The weather of a city now.",
+            "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+        },
+    }
+]
+MESSAGES: list[Any] = [{"role": "system", "content": RULES}, {"role": "user", "content": "Is it 12 or 123?"}]
+
+
+@pytest.fixture(scope="module")
+def server(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with one entry that has tools and one that has not, both warm."""
+    prompts = tmp_path_factory.mktemp("openai") / "prompts.json"
+    plain = {"name": "plain", "messages": MESSAGES[:1]}
+    write(prompts, [plain, {**plain, "name": "tools", "tools": TOOLS}])
+    with serving(models["llama"], prompts) as server:
+        server.wait_for("entry.warmed", entry="plain")
+        server.wait_for("entry.warmed", entry="tools")
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> OpenAI:
+    return OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", max_retries=0)
+
+
+def ask(client: OpenAI, **more: Any) -> Any:
+    arguments = {"messages": MESSAGES, "max_tokens": 8, "temperature": 0.0, "model": "default_model", **more}
+    return client.chat.completions.create(**arguments)
+
+
+@pytest.mark.parametrize("tools", [None, TOOLS], ids=["plain", "tools"])
+def test_a_request_begins_warm_and_streams_what_it_answers_at_once(
+    server: Server, client: OpenAI, tools: list[Any] | None
+) -> None:
+    more = {"tools": tools} if tools else {}
+    before = len(server.seen("live.hit"))
+    answer = ask(client, **more)
+    name = "tools" if tools else "plain"
+    size = next(line["tokens"] for line in server.seen("entry.warmed") if line["entry"] == name)
+    assert answer.usage.prompt_tokens_details.cached_tokens >= size
+    chunks = ask(client, stream=True, **more)
+    pieces = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
+    assert "".join(pieces) == (answer.choices[0].message.content or "")
+    hits = server.seen("live.hit")[before:]
+    assert [hit["entry"] for hit in hits[:1]] == [name]
+
