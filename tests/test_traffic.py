@@ -101,7 +101,7 @@ def test_a_beginning_that_comes_cold_three_times_is_suggested() -> None:
     for tail in "abc":
         assert suggestions.found() == []
         suggestions.count(request("x" * 600 + tail * 300))
-    assert [(found.tokens, found.times) for found in suggestions.found()] == [(512, 3), (256, 3)]
+    assert [(found.tokens, found.times) for found in suggestions.found()] == [(512, 3)]
     longest = suggestions.longest_of(request("x" * 600 + "d" * 300))
     assert longest is not None
     assert longest.tokens == 512
@@ -116,3 +116,12 @@ def test_what_was_cached_is_not_cold_and_what_is_kept_is_bounded() -> None:
     for number in range(5000):
         suggestions.count(request(f"{number:05}" + "x" * 300))
     assert len(suggestions._counts) == Suggestions.KEPT
+
+
+def test_a_shorter_beginning_is_one_of_its_own_only_where_it_came_more_often() -> None:
+    suggestions = Suggestions()
+    for _ in range(3):
+        suggestions.count(request("x" * 2000))
+    assert [(found.tokens, found.times) for found in suggestions.found()] == [(1792, 3)]
+    suggestions.count(request("x" * 600))
+    assert [(found.tokens, found.times) for found in suggestions.found()] == [(512, 4), (1792, 3)]

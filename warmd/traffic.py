@@ -179,25 +179,41 @@ class Suggestions:
     KEPT = 4096
 
     def __init__(self) -> None:
-        self._counts: OrderedDict[str, tuple[int, int]] = OrderedDict()
+        # Length, times and the next shorter beginning, by hash.
+        self._counts: OrderedDict[str, tuple[int, int, str]] = OrderedDict()
 
     def count(self, request: LiveRequest) -> None:
         """Count the beginnings of a request that were in no cache."""
+        shorter = ""
         for end, key in _beginnings(request.tokens, self.BLOCK):
             if end > request.cached:
-                _, times = self._counts.pop(key, (end, 0))
-                self._counts[key] = end, times + 1
+                times = self._counts.pop(key)[1] if key in self._counts else 0
+                self._counts[key] = end, times + 1, shorter
+            shorter = key
         while len(self._counts) > self.KEPT:
             self._counts.popitem(last=False)
 
     def found(self) -> list[Suggestion]:
         """Beginnings that came often enough: of those that came together the longest, most often first."""
-        often = [Suggestion(key, *found) for key, found in self._counts.items() if found[1] >= self.TIMES]
-        return sorted(often, key=lambda item: (-item.times, -item.tokens))
+        often = self._often()
+        covered = {
+            shorter
+            for key, item in often.items()
+            if (shorter := self._counts[key][2]) in often and often[shorter].times == item.times
+        }
+        found = [item for key, item in often.items() if key not in covered]
+        return sorted(found, key=lambda item: (-item.times, -item.tokens))
+
+    def _often(self) -> dict[str, Suggestion]:
+        return {
+            key: Suggestion(key, end, times)
+            for key, (end, times, _) in self._counts.items()
+            if times >= self.TIMES
+        }
 
     def longest_of(self, request: LiveRequest) -> Suggestion | None:
         """The longest of them that a request begins with."""
-        found = {item.key: item for item in self.found()}
+        found = self._often()
         keys = [key for _, key in _beginnings(request.tokens, self.BLOCK) if key in found]
         return found[keys[-1]] if keys else None
 
