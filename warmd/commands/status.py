@@ -16,6 +16,8 @@ DESCRIPTION = """\
 Show what the running daemon keeps warm: each entry's state, the memory, the progress of the warming that is
 going on, and prompts that would be worth an entry. Exit code 4: no daemon is running."""
 PERIOD = 1.0
+WIDE = 4000
+"""Columns that no report needs: a line of a file is not folded."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -92,7 +94,3 @@ def _text(found: Any) -> str:
     with console.capture() as capture:
         console.print(report(found, time.time()))
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
-
-
-WIDE = 4000
-"""Columns that no report needs: a line of a file is not folded."""
