@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -248,3 +249,27 @@ def test_the_costs_of_a_plan_count_what_is_shared_for_the_first_that_is_warmed()
     costs = {tuple(case.names([cost.key])): cost for cost in entry_costs(plan, by_key, [], EXACT)}
     found = {name: (cost.tokens, cost.own, cost.kv_bytes, cost.fits) for (name,), cost in costs.items()}
     assert found == {"a": (50, 50, 50, True), "b": (60, 20, 20, True), "c": (900, 860, 860, False)}
+
+
+def test_what_an_edit_has_left_goes_before_what_is_wanted() -> None:
+    case = Case(("new", 500, 0), ("old", 50, 0), ("kept", 50, 0))
+    now = memory(-60, warm=100, reserve=50)
+    plan = case.admit(now, ["old", "kept"], previous={"new": "old"})
+    assert [(case.names([drop.key]), drop.reason) for drop in plan.drop] == [(["old"], FOR_LIMIT)]
+    assert case.names(plan.keep) == ["kept"]
+
+
+def test_what_ordinary_traffic_has_cached_pushes_nothing_out() -> None:
+    case = Case(("a", 50, 0))
+    now = replace(memory(-500, warm=50, reserve=100), ordinary=400)
+    assert case.admit(now, ["a"]).drop == ()
+    assert not is_too_much(now)
+
+
+def test_what_is_being_warmed_has_its_room() -> None:
+    case = Case(("a", 50, 0), ("b", 50, 0))
+    key = case.key("a")
+    plan = make_plan(case.wanted, [], in_flight=[key])
+    by_key = {item.key: item for item in case.prefixes.values()}
+    assert deferred(admit(plan, case.wanted, Room(memory(70), EXACT, by_key, [], {key: 0.5}))) == ["b"]
+    assert warmed(admit(plan, case.wanted, Room(memory(75), EXACT, by_key, [], {key: 0.5}))) == ["b"]

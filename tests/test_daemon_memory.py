@@ -177,3 +177,42 @@ async def test_a_model_whose_state_cannot_be_kept_is_told_in_one_line(path: Path
         assert (it.status("a").reason or "").startswith("its state cannot be kept warm")
         engine.load("other")
         await it.until(lambda: set(it.states().values()) == {"warm"})
+
+
+async def test_two_quick_edits_keep_what_is_warm_until_the_last_is(path: Path) -> None:
+    engine = limited(1000)
+    async with running(path, entry("a", "one"), engine=engine) as it:
+        await it.until(lambda: it.states() == {"a": "warm"})
+        (first,) = engine.held()
+        gate = engine.hold("a")
+        it.save(entry("a", "two"))
+        await it.until(lambda: it.states() == {"a": "warming"})
+        it.save(entry("a", "three"))
+        await it.until(lambda: it.daemon.statistics().document.accepted == 3)
+        await anyio.wait_all_tasks_blocked()
+        assert list(engine.held()) == [first]
+        gate.set()
+        await it.until(lambda: it.states() == {"a": "warm"})
+        await it.until(lambda: first not in engine.held())
+
+
+async def test_an_edit_that_waits_for_memory_is_not_told_again_and_again(path: Path) -> None:
+    engine = limited(150)
+    async with running(path, entry("a", "x" * 60), engine=engine) as it:
+        await it.until(lambda: it.states() == {"a": "warm"})
+        it.save(entry("a", "y" * 900))
+        await it.until(lambda: it.states() == {"a": "deferred"})
+        told = len(it.events)
+        await anyio.sleep(0.3)
+        assert [event.name for event in it.events[told:]] == []
+
+
+async def test_what_turned_out_to_need_more_is_not_begun_again_and_again(path: Path) -> None:
+    engine = limited(150)
+    engine.fail_warm("a", NoRoomError(200, 100), times=100)
+    async with running(path, entry("a", "x" * 60), engine=engine) as it:
+        await it.until(lambda: it.states() == {"a": "deferred"})
+        await anyio.sleep(0.3)
+        assert engine.names_of("warm") == ["a"]
+        engine.limit_memory(250)
+        await it.until(lambda: engine.names_of("warm") == ["a", "a"])

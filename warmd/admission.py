@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from warmd.engines.base import Prefix
 from warmd.memory.cost import Cost
@@ -31,12 +31,14 @@ class Room:
         cost: Of state; None while it is not known: then whatever there is is taken to be enough.
         prefixes: Of every key in the plan.
         held: The keys whose state is there now.
+        in_flight: The keys that are being warmed, each with the part that is still to be computed, 0 to 1.
     """
 
     memory: Memory
     cost: Cost | None
     prefixes: Mapping[str, Prefix]
     held: Collection[str]
+    in_flight: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ def entry_costs(
 
 def is_too_much(memory: Memory) -> bool:
     """True when something has to be given back, or nothing may be taken."""
-    return memory.pressure >= WARNING or memory.available + memory.reserve < 0
+    return memory.pressure >= WARNING or memory.excess > 0
 
 
 def admit(plan: Plan, wanted: Sequence[Wanted], room: Room) -> Plan:
@@ -115,12 +117,17 @@ class _Admission:
         self._wanted = wanted
         self._room = room
         self._cost = room.cost or Cost(0)
-        self._available = room.memory.available
+        self._available = room.memory.available - self._promised()
         self._drops = {drop.key: drop for drop in plan.drop}
         serving = [*plan.keep, *(drop.key for drop in plan.drop if drop.after is not None)]
         self._sharing = Sharing(room.prefixes[key].packed for key in serving)
         self._lowest = _lowest_first(plan, wanted, room)
         self._short: dict[str, Shortage] = {}
+
+    def _promised(self) -> int:
+        """What the warmings under way will still take."""
+        prefixes = ((self._room.prefixes[key], left) for key, left in self._room.in_flight.items())
+        return sum(int(self._cost.peak(len(prefix)) * left) for prefix, left in prefixes)
 
     def run(self) -> Plan:
         for item in self._plan.warm:
@@ -132,7 +139,7 @@ class _Admission:
         packed = self._room.prefixes[item.key].packed
         own = self._sharing.add(packed)
         kept = self._cost.kept(own, item.tokens)
-        needed = max(kept, self._cost.peak(item.tokens))
+        needed = max(kept, self._cost.peak(item.tokens), item.needed)
         missing = needed - self._available
         if missing > 0 and not self._make_room(item, missing):
             self._sharing.remove(packed)
@@ -153,9 +160,7 @@ class _Admission:
                 gone = {drop.key for drop in chosen}
                 self._lowest = [other for other in self._lowest if other.key not in gone]
                 self._short |= {
-                    drop.key: Shortage(0, 0, drop.reason or "")
-                    for drop in chosen
-                    if drop.key in self._plan.keep
+                    drop.key: self._evicted(drop) for drop in chosen if drop.key in self._plan.keep
                 }
                 self._available += freed
                 return True
@@ -171,36 +176,48 @@ class _Admission:
             if other.priority < item.priority:
                 yield Drop(other.key, None, FOR_PRIORITY)
 
+    def _evicted(self, drop: Drop) -> Shortage:
+        return Shortage(self._cost.peak(len(self._room.prefixes[drop.key])), 0, drop.reason or "")
+
     def _shortage(self, needed: int) -> Shortage:
         memory, available = self._room.memory, max(0, self._available)
-        most = memory.available + memory.warm
-        if needed > most:
+        # What is being warmed just now would be taken for lost.
+        if needed > memory.most and not self._room.in_flight:
             text = (
                 f"can never fit under the limit of {format_size(memory.limit)}: needs {format_size(needed)}, "
             )
-            return Shortage(needed, available, f"{text}there would be {format_size(max(0, most))}")
-        return Shortage(
-            needed, available, f"needs {format_size(needed)}, {format_size(available)} are available"
-        )
+            return Shortage(needed, available, f"{text}there would be {format_size(max(0, memory.most))}")
+        text = f"needs {format_size(needed)}, {format_size(available)} are available"
+        if 0 < needed - available <= memory.ordinary:
+            text += f"; the server's own prompt cache holds {format_size(memory.ordinary)}"
+        return Shortage(needed, available, text)
 
 
 def _shed(plan: Plan, wanted: Sequence[Wanted], room: Room) -> Plan:
     """Free the lowest priorities when too much is taken: all that is over the limit, half of all at worst."""
     memory = room.memory
-    excess, reason = -(memory.available + memory.reserve), FOR_LIMIT
+    excess, reason = memory.excess, FOR_LIMIT
     if memory.pressure >= CRITICAL:
         excess, reason = max(excess, memory.warm // 2), FOR_SYSTEM
     if excess <= 0 or room.cost is None:
         return plan
-    sharing = Sharing(room.prefixes[key].packed for key in plan.keep)
+    obsolete = [drop.key for drop in plan.drop if drop.after is not None]
+    sharing = Sharing(room.prefixes[key].packed for key in (*plan.keep, *obsolete))
     drops: dict[str, Drop] = {}
+    for key in obsolete:
+        # What an edit has left goes before anything that is wanted.
+        if excess > 0:
+            drops[key] = Drop(key, None, reason)
+            excess -= room.cost.kept(sharing.remove(room.prefixes[key].packed), len(room.prefixes[key]))
     for item in _lowest_first(plan, wanted, room):
         if excess <= 0:
             break
         drops[item.key] = Drop(item.key, None, reason)
         excess -= room.cost.kept(sharing.remove(room.prefixes[item.key].packed), item.tokens)
-    short = {key: Shortage(0, 0, reason) for key in drops}
-    return _defer(replace(plan, drop=(*plan.drop, *drops.values())), wanted, short)
+    peak = room.cost.peak
+    short = {key: Shortage(peak(len(room.prefixes[key])), 0, reason) for key in drops if key not in obsolete}
+    others = (drop for drop in plan.drop if drop.key not in drops)
+    return _defer(replace(plan, drop=(*others, *drops.values())), wanted, short)
 
 
 def _lowest_first(plan: Plan, wanted: Sequence[Wanted], room: Room) -> list[Wanted]:

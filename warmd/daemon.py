@@ -304,23 +304,27 @@ class Daemon:
 
     def _make_plan(self, document: Document, warmer: Warmer, memory: Memory | None) -> Plan:
         warmer.cancel(warmer.in_flight - self._ledger.slots.keys())
-        wanted, held = self._ledger.wanted(document), warmer.held()
+        wanted, held = self._ledger.wanted(document, anyio.current_time()), warmer.held()
         plan = make_plan(
             wanted,
             held,
             in_flight=warmer.in_flight,
             waiting=self._ledger.waiting(anyio.current_time()),
-            previous=self._ledger.previous(),
+            previous=self._ledger.previous(held),
         )
         if memory is None:
             return plan
-        room = Room(memory, self._engine.cost(), self._ledger.prefixes(), frozenset(held))
+        left = self._ledger.left(warmer.in_flight)
+        room = Room(memory, self._engine.cost(), self._ledger.prefixes(), frozenset(held), left)
         return admit(plan, wanted, room)
 
     def _apply(self, plan: Plan, warmer: Warmer, memory: Memory | None) -> None:
         is_told = memory is not None and memory.blocked is not None
         for key, shortage in plan.short.items():
             warmer.defer(self._ledger.slots[key], shortage, is_told=is_told)
+        for item in plan.warm:
+            # Should it find no room after all, that is news.
+            self._ledger.slots[item.key].mark_pending()
         self._declare(plan)
         warmer.carry_out(plan)
         kept_for_now = {drop.key for drop in plan.drop}
@@ -347,7 +351,9 @@ class Daemon:
 
     def _report_plan(self, plan: Plan, generation: int, warmer: Warmer) -> None:
         is_news = generation != self._generation or not self._is_ready
-        is_news = is_news or any(item.key not in warmer.queued for item in plan.warm) or bool(plan.drop)
+        is_news = is_news or any(item.key not in warmer.queued for item in plan.warm)
+        # What waits for its replacement has been told when that was planned.
+        is_news = is_news or any(drop.after is None for drop in plan.drop)
         self._generation = generation
         if is_news:
             prefixes = self._ledger.prefixes()

@@ -14,6 +14,8 @@ from warmd.prompts.document import Document, Entry
 from warmd.status import SHOWN_HASH, EntryStatus, State
 
 Rendered = Prefix | RenderError
+STALE_NEED = 300.0
+"""Seconds after which what a prefix turned out to need is not believed any more."""
 USER_TURN_NOTE = "the prefix ends where the content of the last user turn begins"
 DAILY_NOTE = "the prefix holds the date: it is warmed anew just after midnight"
 
@@ -32,6 +34,7 @@ class Slot:
         tokens_saved: Tokens that live requests did not have to prefill.
         last_hit_at: When the last of them came, in seconds since the epoch.
         near_misses: Requests that began like it and then parted from it.
+        needed: Bytes that it turned out to need when it last found no room, at the loop time `needed_at`.
         losses: Loop times of the last hour at which it was warm no longer.
         warm_seconds: What warming it has taken, also in vain.
     """
@@ -51,7 +54,13 @@ class Slot:
     last_hit_at: float | None = None
     near_misses: int = 0
     losses: list[float] = field(default_factory=list)
+    needed: int = 0
+    needed_at: float = 0.0
     warm_seconds: float = 0.0
+
+    def need(self, now: float) -> int:
+        """What it turned out to need, unless that was long ago: then it is worth another try."""
+        return self.needed if now < self.needed_at + STALE_NEED else 0
 
     def note_loss(self, now: float, per_hour: int) -> float | None:
         """It was lost at a loop time; returns when to try again if that came too often, else None."""
@@ -69,7 +78,7 @@ class Slot:
 
     def mark_held(self, warmed: Warmed, *, cached: int | None) -> None:
         """The engine holds it; `cached` tokens is what a look-up found, None if there was no way to look."""
-        self.failures, self.not_before, self.reason = 0, 0.0, None
+        self.failures, self.not_before, self.reason, self.needed = 0, 0.0, None, 0
         self.source, self.warmed_at, self.state = warmed.source, time(), "warm"
         if cached is not None and cached < len(self.prefix):
             self.state = "stored_not_served"
@@ -121,11 +130,11 @@ class Ledger:
         self.slots = slots
         self.names = tuple(entry.name for entry in document.entries)
 
-    def wanted(self, document: Document) -> list[Wanted]:
+    def wanted(self, document: Document, now: float) -> list[Wanted]:
         """The plan's view of the document, one item for each entry that could be rendered."""
         entries = {entry.name: entry for entry in document.entries}
         return [
-            Wanted(name, key, len(slot.prefix), entries[name].priority, entries[name].index)
+            Wanted(name, key, len(slot.prefix), entries[name].priority, entries[name].index, slot.need(now))
             for key, slot in self.slots.items()
             for name in slot.names
         ]
@@ -134,9 +143,14 @@ class Ledger:
         """The prefixes of some entries."""
         return {key for key, slot in self.slots.items() if not set(names).isdisjoint(slot.names)}
 
-    def previous(self) -> dict[str, str]:
-        """Entry name to the retired prefix that it had last."""
-        return {name: key for key, slot in self.retired.items() for name in slot.names}
+    def previous(self, held: Collection[str]) -> dict[str, str]:
+        """Entry name to the retired prefix that it had last, of those that are held."""
+        return {name: key for key, slot in self.retired.items() if key in held for name in slot.names}
+
+    def left(self, keys: Collection[str]) -> dict[str, float]:
+        """Of prefixes that are being warmed, the part that is still to be computed, 0 to 1."""
+        slots = {key: self.slots[key] for key in keys if key in self.slots}
+        return {key: 1 - slot.done_tokens / len(slot.prefix) for key, slot in slots.items()}
 
     def waiting(self, now: float) -> dict[str, float]:
         """Keys that failed and are not due yet, each with the seconds left."""

@@ -16,6 +16,7 @@ class Wanted:
         tokens: Length of the prefix.
         priority: Higher is warmed first.
         index: File order, which breaks ties.
+        needed: Bytes that it turned out to need when it last found no room.
     """
 
     name: str
@@ -23,6 +24,7 @@ class Wanted:
     tokens: int
     priority: int = 0
     index: int = 0
+    needed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

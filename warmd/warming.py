@@ -163,6 +163,7 @@ class Warmer:
         if isinstance(error, NoRoomError):
             # The plan had expected that it fits: not before the memory has been looked at again.
             not_before = anyio.current_time() + self._room_delay
+            slot.needed, slot.needed_at = error.needed, anyio.current_time()
             self.defer(slot, Shortage(error.needed, error.available, str(error)), not_before=not_before)
         else:
             delay = retry_delay(slot.failures + 1, self._randomness())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -14,7 +15,6 @@ from unittest import mock
 import anyio
 import anyio.to_thread
 import mlx.core as mx
-from anyio.from_thread import BlockingPortal
 from mlx_lm import server
 
 from tests.serving import process
@@ -147,8 +147,9 @@ async def running(model: Path, path: Path, guard: RecordingGuard) -> AsyncIterat
     room = EngineRoom(WarmStore(), guard, Pace(CHUNK, 60.0))
     provider = _make_provider(model, room)
     with _noting(guard):
-        async with BlockingPortal() as portal, anyio.create_task_group() as tasks:
-            inside = Inside(MlxLmEngine(room, provider, portal), room, path, settings)
+        async with anyio.create_task_group() as tasks:
+            engine = MlxLmEngine(room, provider, asyncio.get_running_loop())
+            inside = Inside(engine, room, path, settings)
             generator = WarmingResponseGenerator(provider, WarmPromptCache(room.store, 10), room)
             try:
                 tasks.start_soon(inside.daemon.run)

@@ -143,8 +143,8 @@ def _plan(
 ) -> None:
     """As `warmd.daemon.Daemon` does it."""
     ledger.update(*document)
-    wanted, held, prefixes = ledger.wanted(document[0]), store.held, ledger.prefixes()
-    plan = make_plan(wanted, held, previous=ledger.previous())
+    wanted, held, prefixes = ledger.wanted(document[0], 0.0), store.held, ledger.prefixes()
+    plan = make_plan(wanted, held, previous=ledger.previous(held))
     plan = admit(plan, wanted, Room(case.memory, COST, prefixes, frozenset(held)))
     serving = [*plan.keep, *(drop.key for drop in plan.drop if drop.after is not None)]
     entry_costs(plan, prefixes, [prefixes[key].packed for key in serving], COST)

@@ -103,6 +103,7 @@ def test_a_look_tells_what_was_read() -> None:
         "pressure": 2,
         "reserve": 1 * GB,
         "spare": 0,
+        "ordinary": 0,
         "error": None,
     }
 

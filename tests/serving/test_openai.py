@@ -18,7 +18,11 @@ TOOLS: list[Any] = [
         "function": {
             "name": "get_weather",
             "description": "The weather of a city now.",
-            "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+            "parameters": {
+                "type": "object",
+                "properties": {"city": {"type": "string"}},
+                "required": ["city"],
+            },
         },
     }
 ]
@@ -62,4 +66,3 @@ def test_a_request_begins_warm_and_streams_what_it_answers_at_once(
     assert "".join(pieces) == (answer.choices[0].message.content or "")
     hits = server.seen("live.hit")[before:]
     assert [hit["entry"] for hit in hits[:1]] == [name]
-

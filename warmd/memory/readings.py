@@ -108,6 +108,7 @@ class Memory:
         headroom: What warming may still take; negative when it took too much.
         pressure: 1 normal, 2 warning, 4 critical.
         reserve: Kept free for live requests, beyond the headroom.
+        ordinary: Held by the engine's own cache of ordinary traffic, which is not ours to free.
         spare: Of the warm bytes, those that may go first: checkpoints, which only save time.
         error: Why the last look failed, in one line. Headroom, and whatever else is not known then, is 0:
             what cannot be seen is not spent.
@@ -121,6 +122,7 @@ class Memory:
     pressure: int
     reserve: int = 0
     spare: int = 0
+    ordinary: int = 0
     error: str | None = None
 
     @classmethod
@@ -142,11 +144,21 @@ class Memory:
         return self.headroom + self.cache + self.spare
 
     @property
+    def most(self) -> int:
+        """What all warm prefixes together could have, if ordinary traffic had nothing cached."""
+        return self.headroom + self.cache + self.warm + self.ordinary
+
+    @property
+    def excess(self) -> int:
+        """What is taken beyond the limit and the reserve, but for what ordinary traffic has cached."""
+        return -(self.available + self.reserve + self.ordinary)
+
+    @property
     def blocked(self) -> str | None:
         """Why nothing at all can be warmed, in one line, or None."""
         if self.error is not None:
             return self.error
-        if self.headroom + self.cache + self.warm > 0:
+        if self.most > 0:
             return None
         taken = self.limit - self.reserve - self.headroom - self.cache - self.warm
         return (

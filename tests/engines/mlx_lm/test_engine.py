@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import anyio
 import anyio.to_thread
-from anyio.from_thread import BlockingPortal
 
 from warmd.engines.mlx_lm.engine import MlxLmEngine
 from warmd.engines.mlx_lm.generator import EngineRoom
@@ -17,8 +18,8 @@ from warmd.memory.readings import Limit
 async def test_a_model_that_goes_away_has_freed_what_was_about_to_be_dropped() -> None:
     room = EngineRoom(WarmStore(), Guard(Limit(None, 0)), Pace(256, 0.25))
     with anyio.fail_after(10):
-        async with BlockingPortal() as portal, anyio.create_task_group() as tasks:
-            engine = MlxLmEngine(room, None, portal)
+        async with anyio.create_task_group() as tasks:
+            engine = MlxLmEngine(room, None, asyncio.get_running_loop())
             tasks.start_soon(engine.drop, ["key"])
             await anyio.wait_all_tasks_blocked()
             # On another thread, as the engine does.

@@ -16,9 +16,9 @@ from tests.toys import ARCHITECTURES
 from warmd.engines.base import NoRoomError, Prefix, Warmed
 from warmd.engines.mlx_lm import layers
 from warmd.engines.mlx_lm.guard import PROBE_TOKENS, Guard, MlxMeter
-from warmd.engines.mlx_lm.measure import UncopyableError, UnkeepableError, measure, quantised_from, trace
+from warmd.engines.mlx_lm.measure import UncopyableError, UnkeepableError, measure, quantising, trace
 from warmd.engines.mlx_lm.prefill import Prefill
-from warmd.engines.mlx_lm.store import WarmStore
+from warmd.engines.mlx_lm.store import Quantising, WarmStore
 from warmd.memory.cost import Cost
 from warmd.memory.fake import FakeMeter
 from warmd.memory.readings import Limit
@@ -80,7 +80,7 @@ def test_the_cost_of_a_per_token_model_is_exact(llama: Any) -> None:
 def test_quantised_rows_cost_less(llama: Any) -> None:
     args = make_provider(llama, kv_bits=8, prefill_step_size=64, quantized_kv_start=100).cli_args
     cost = measure(trace(llama), 64, args)
-    assert (quantised_from(args), cost.quantised_from) == (128, 128)
+    assert (quantising(args), cost.quantised_from) == (Quantising(64, 100), 128)
     # A byte a number, and a float32 scale and bias for each group of 32.
     assert cost.quantised_row_bytes == 2 * 2 * (32 + 8)
     assert cost.kept(127, 127) == 127 * 2 * 2 * 32 * 4
@@ -198,15 +198,15 @@ def test_a_reading_that_fails_stops_a_warming(llama: Any) -> None:
     it.meter.fail("gone")
     with pytest.raises(NoRoomError, match="cannot read the memory: gone"):
         prefill.step()
-    memory = it.guard.memory(warm=7, spare=0)
+    memory = it.guard.memory(warm=7, spare=0, ordinary=0)
     assert (memory.headroom, memory.warm, memory.error) == (0, 7, "cannot read the memory: gone")
 
 
 def test_the_worst_counter_wins(llama: Any) -> None:
     meter = FakeMeter(active=1 * GB, pool=1 * GB, footprint=3 * GB)
-    assert Guard(Limit(4 * GB, 0), meter).memory(0, 0).headroom == 1 * GB
+    assert Guard(Limit(4 * GB, 0), meter).memory(0, 0, 0).headroom == 1 * GB
     meter.pool = int(2.5 * GB)
-    assert Guard(Limit(4 * GB, 0), meter).memory(0, 0).headroom == int(0.5 * GB)
+    assert Guard(Limit(4 * GB, 0), meter).memory(0, 0, 0).headroom == int(0.5 * GB)
 
 
 def test_the_real_meter_sees_what_mlx_holds() -> None:

@@ -15,7 +15,7 @@ from tests.engines.mlx_lm.warming import answer, assert_same_answer, ids, make_p
 from tests.toys import ARCHITECTURES
 from warmd.engines.base import Prefix
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
-from warmd.engines.mlx_lm.store import WarmStore
+from warmd.engines.mlx_lm.store import Quantising, WarmStore
 
 KEY = ("model", None, None)
 TAIL = [7, 300, 21, 5]
@@ -95,7 +95,7 @@ STEP = 32
 def test_quantised_state_gives_the_answer_of_a_cold_quantised_prefill(
     llama: Any, bits: int, size: int, chunk: int
 ) -> None:
-    store, prefix = WarmStore(quantised_from=STEP), ids(size)
+    store, prefix = WarmStore(quantising=Quantising(STEP, 0)), ids(size)
     provider = make_provider(llama, kv_bits=bits, prefill_step_size=STEP)
     warm(store, provider, prefix, chunk)
     state = store.match(prefix + TAIL)
@@ -185,3 +185,36 @@ def test_what_is_dropped_although_it_is_wanted_is_computed_anew_but_for_what_oth
     store.drop([Prefix(tuple(tokens)).key])
     again = warm(store, make_provider(model), tokens)
     assert (again.reused_tokens, again.new_tokens) == (30, 31)
+
+
+@pytest.mark.parametrize("start", [0, 100])
+@pytest.mark.parametrize("size", [20, 49, 64, 70, 130])
+def test_a_long_request_behind_a_short_prefix_is_quantised_where_a_cold_one_is(
+    llama: Any, start: int, size: int
+) -> None:
+    step, prefix = 64, ids(size)
+    store = WarmStore(quantising=Quantising(step, start))
+    warm(store, make_provider(llama, kv_bits=4, prefill_step_size=step, quantized_kv_start=start), prefix, 7)
+    request = prefix + ids(200, seed=9)
+    found = store.match(request)
+    done = found.length if found else 0
+    cache = found.copy(len(request) - done) if found else make_prompt_cache(llama)
+
+    def logits(tokens: list[int], cache: list[Any]) -> list[mx.array]:
+        steps = generate_step(
+            mx.array(tokens),
+            llama,
+            stream=mx.default_stream(mx.default_device()),
+            max_tokens=3,
+            prompt_cache=cache,
+            prefill_step_size=step,
+            kv_bits=4,
+            kv_group_size=32,
+            quantized_kv_start=start,
+        )
+        return [found for _, found in steps]
+
+    for expected, answered in zip(
+        logits(request, make_prompt_cache(llama)), logits(request[done:], cache), strict=True
+    ):
+        assert_same_answer(expected, answered)

@@ -277,7 +277,7 @@ class WarmStoreMachine(RuleBasedStateMachine):
     )
     def start(self, budget: int, documents: list[Ids], warmed: int, chunk: int) -> None:
         mix = self.mix
-        self.store = WarmStore(Checkpoints(SPACING, budget), mix.quantised_from)
+        self.store = WarmStore(Checkpoints(SPACING, budget), mix.quantising)
         self.model = ToyModel(mix.make_cache)
         draft = ToyModel(mix.draft) if mix.draft else None
         self.provider = make_provider(self.model, draft, **mix.args)
@@ -555,7 +555,7 @@ def test_what_was_declared_before_is_prefilled_once(
     name: str, documents: list[Ids], chunk: int, budget: int
 ) -> None:
     mix = MIXES[name]
-    store = WarmStore(Checkpoints(SPACING, budget), mix.quantised_from)
+    store = WarmStore(Checkpoints(SPACING, budget), mix.quantising)
     provider = make_provider(ToyModel(mix.make_cache), ToyModel(mix.draft) if mix.draft else None, **mix.args)
     news = []
     for index, tokens in enumerate(documents):

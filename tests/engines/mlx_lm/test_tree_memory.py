@@ -33,7 +33,7 @@ class Bench:
 
     def __init__(self, name: str, spacing: int = 16, max_bytes: int = LARGE) -> None:
         mix = MIXES[name]
-        self.store = WarmStore(Checkpoints(spacing, max_bytes), mix.quantised_from)
+        self.store = WarmStore(Checkpoints(spacing, max_bytes), mix.quantising)
         draft = ToyModel(mix.draft) if mix.draft else None
         self.provider = make_provider(ToyModel(mix.make_cache), draft, **mix.args)
 

@@ -43,7 +43,7 @@ from tests.engines.mlx_lm.warming import (
 from warmd.engines.base import Prefix
 from warmd.engines.mlx_lm.prefill import Prefill
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
-from warmd.engines.mlx_lm.store import WarmStore
+from warmd.engines.mlx_lm.store import Quantising, WarmStore
 
 KEY = ("model", None, None)
 TAIL = [7, 300, 21, 5]
@@ -472,7 +472,7 @@ def generated(model: Any, tokens: list[int], cache: list[Any], bits: int | None)
 @pytest.mark.parametrize("size", [STEP - 9, 2 * STEP, 2 * STEP + 11])
 @pytest.mark.parametrize("name", QUANTISABLE, scope="module")
 def test_quantised_state_gives_the_cold_quantised_answer(model: Any, size: int, bits: int) -> None:
-    store, prefix = WarmStore(quantised_from=STEP), ids(size)
+    store, prefix = WarmStore(quantising=Quantising(STEP, 0)), ids(size)
     warm(store, make_provider(model, kv_bits=bits, prefill_step_size=STEP), prefix)
     found, rest = served(serving(store), prefix + TAIL)
     assert rest == TAIL

@@ -25,6 +25,7 @@ from mlx_lm.models.cache import (
 )
 
 from warmd.engines.mlx_lm import layers
+from warmd.engines.mlx_lm.store import Quantising
 
 Array = npt.NDArray[np.float32]
 
@@ -302,6 +303,15 @@ class Mix:
     draft: Callable[[], list[Any]] | None = None
     args: dict[str, Any] = field(default_factory=dict)
     quantised_from: int | None = None
+
+    @property
+    def quantising(self) -> Quantising | None:
+        """The same, as the store takes it."""
+        if self.quantised_from is None:
+            return None
+        found = Quantising(self.args["prefill_step_size"], self.args["quantized_kv_start"])
+        assert found.first == self.quantised_from
+        return found
 
     def is_cuttable(self) -> bool:
         """True where every part keeps a row for every token."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -9,7 +10,6 @@ from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
-from anyio.from_thread import BlockingPortal
 
 from warmd.engines.base import Held, Identity, LiveRequest, Prefix, Warmed
 from warmd.engines.mlx_lm.desk import Job
@@ -34,13 +34,13 @@ class MlxLmEngine:
     Args:
         room: Shared with the engine's thread.
         provider: mlx-lm's `ModelProvider`; read only on the engine's thread.
-        portal: Leads from the engine's thread back into the daemon's event loop.
+        loop: The daemon's event loop; the engine's thread leaves it messages, and waits for nothing.
     """
 
-    def __init__(self, room: EngineRoom, provider: Any, portal: BlockingPortal) -> None:
+    def __init__(self, room: EngineRoom, provider: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._room = room
         self._provider = provider
-        self._portal = portal
+        self._loop = loop
         self._changed = Signal()
         room.notify = lambda: self._call_soon(self._changed.set)
 
@@ -57,7 +57,7 @@ class MlxLmEngine:
     def memory(self) -> Memory:
         """One look at the memory, with what the warm store takes of it."""
         store = self._room.store
-        return self._room.guard.memory(store.warm_bytes, store.checkpoint_bytes)
+        return self._room.guard.memory(store.warm_bytes, store.checkpoint_bytes, self._room.ordinary_bytes())
 
     def cost(self) -> Cost | None:
         """As measured when the model was loaded."""
@@ -152,11 +152,8 @@ class MlxLmEngine:
 
     def _call_soon(self, function: Callable[[], None]) -> None:
         try:
-            self._portal.start_task_soon(_call, function)
+            # Not through anyio's portal: it waits until the loop runs, and live requests would with it.
+            self._loop.call_soon_threadsafe(function)
         except RuntimeError:
             # The event loop has ended: there is nobody left to tell.
             return
-
-
-async def _call(function: Callable[[], None]) -> None:
-    function()

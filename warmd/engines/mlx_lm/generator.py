@@ -14,7 +14,7 @@ from warmd.engines.base import Chat, EngineDiedError, Identity, LiveRequest
 from warmd.engines.mlx_lm.desk import Desk
 from warmd.engines.mlx_lm.folder import check_model_folder
 from warmd.engines.mlx_lm.guard import Guard
-from warmd.engines.mlx_lm.measure import UnkeepableError, measure, quantised_from, trace
+from warmd.engines.mlx_lm.measure import UnkeepableError, measure, quantising, trace
 from warmd.engines.mlx_lm.pace import Pace
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
 from warmd.engines.mlx_lm.render import RequestPath
@@ -42,6 +42,7 @@ class EngineRoom:
         guard: Keeps warming within the memory limit.
         pace: Sizes the steps of warming.
         is_prefilling: True while a request's prompt is being computed.
+        ordinary_bytes: What mlx-lm's own prompt cache holds; from any thread.
         loaded: The loaded model, replaced as a whole; None while there is none.
         is_started: True once the engine's thread asked for its first work: the default model is loaded.
         death: Why the engine's thread ended, if it ended by itself.
@@ -53,6 +54,7 @@ class EngineRoom:
         self.guard = guard
         self.pace = pace
         self.is_prefilling = False
+        self.ordinary_bytes: Callable[[], int] = lambda: 0
         self.loaded: LoadedModel | None = None
         self.is_started = False
         self.death: EngineDiedError | None = None
@@ -76,7 +78,7 @@ class EngineRoom:
 
     def _measure(self, provider: Any) -> str | None:
         """Find out what the model's state costs; returns why it cannot be kept at all, if so."""
-        self.store.reset(quantised_from(provider.cli_args))
+        self.store.reset(quantising(provider.cli_args))
         self.guard.model_loaded(None)
         self.pace.forget()
         try:
@@ -193,6 +195,7 @@ class WarmingResponseGenerator(server.ResponseGenerator):  # type: ignore[misc] 
         # The base class starts its thread at once.
         self._room = room
         self._warm_cache = cache
+        room.ordinary_bytes = lambda: int(cache.nbytes)
         super().__init__(provider, cache)
 
     def _next_request(self, timeout: float | None = None) -> Any:

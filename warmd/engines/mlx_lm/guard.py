@@ -16,6 +16,9 @@ from warmd.memory.system import System
 PROBE_TOKENS = 32
 """The first chunk of a model is this small: what it takes is measured, and only then more is computed."""
 
+_REFERENCE = 1024
+"""Tokens for which two measurements are compared."""
+
 MIN_CHUNK = 8
 """Smaller chunks are not worth their overhead: then there is no room."""
 
@@ -49,13 +52,24 @@ class Transient:
     size: int
     end: int
 
+    @property
+    def is_probe(self) -> bool:
+        """True when the chunk was too small to tell what grows with it."""
+        return self.size < 4 * PROBE_TOKENS
+
+    def is_outdone_by(self, other: Transient, cost: Cost) -> bool:
+        """True when another chunk shows better, or that more is needed: the most that was seen counts."""
+        if self.is_probe != other.is_probe:
+            return self.is_probe
+        return self.scaled(cost, _REFERENCE, _REFERENCE) < other.scaled(cost, _REFERENCE, _REFERENCE)
+
     def scaled(self, cost: Cost, size: int, end: int) -> int:
         """For a chunk of another size at another place.
 
         The cache grows in blocks whatever the chunk's size; the rest goes by its tokens, and attention by
         those before it as well.
         """
-        varying = max(0, self.bytes - _growth(cost, self.end))
+        varying = self.bytes if self.is_probe else max(0, self.bytes - _growth(cost, self.end))
         return _growth(cost, end) + int(varying * (size / self.size) * max(1.0, end / self.end))
 
 
@@ -89,14 +103,15 @@ class Guard:
             return self._cost
         return replace(self._cost, transient=self._transient.bytes)
 
-    def memory(self, warm: int, spare: int) -> Memory:
+    def memory(self, warm: int, spare: int, ordinary: int) -> Memory:
         """How things are, from any thread.
 
         Args:
             warm: Bytes that the store holds.
             spare: Of those, bytes of checkpoints.
+            ordinary: Bytes that mlx-lm's own prompt cache holds.
         """
-        return replace(look(self._meter, self.limit, warm), spare=spare)
+        return replace(look(self._meter, self.limit, warm), spare=spare, ordinary=ordinary)
 
     def admit(self, tokens: int) -> None:
         """Before the first chunk of a prefix.
@@ -131,7 +146,9 @@ class Guard:
             room = self._cleared()
         while (needed := self._takes(done, size)) > room:
             if size <= MIN_CHUNK:
-                raise NoRoomError(needed, room)
+                # With what has been computed, as a plan counts it.
+                working = self._cost.working(done) if self._cost is not None and done else 0
+                raise NoRoomError(needed + working, room + working)
             size = max(MIN_CHUNK, size // 2)
         return size
 
@@ -141,7 +158,9 @@ class Guard:
         before = mx.get_active_memory()
         mx.reset_peak_memory()
         yield
-        self._transient = Transient(max(0, mx.get_peak_memory() - before), size, end)
+        found = Transient(max(0, mx.get_peak_memory() - before), size, end)
+        if self._transient is None or self._transient.is_outdone_by(found, self._cost or Cost(0)):
+            self._transient = found
 
     def _takes(self, done: int, size: int) -> int:
         if self._cost is None:

@@ -6,6 +6,7 @@ and each request has its own, as in mlx-lm; one thread, the engine's, owns every
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import os
@@ -20,7 +21,6 @@ from typing import Any, NoReturn
 
 import anyio
 import anyio.to_thread
-from anyio.from_thread import BlockingPortal
 from mlx_lm import server
 
 from warmd import foreign
@@ -141,21 +141,23 @@ class Host:
             provider.cli_args.prompt_cache_size,
             lambda request: self._room.on_request(request),
         )
-        async with BlockingPortal() as portal:
-            engine = MlxLmEngine(self._room, provider, portal)
-            recent = Recent(self.log)
-            daemon = Daemon(engine, self.prompts, self.settings, emit=recent, url=_url(http_server))
-            generator = WarmingResponseGenerator(provider, cache, self._room)
-            live = Live(daemon.statistics, recent)
-            site = Site(live.look, lambda: self._problem(generator), provider.cli_args.host)
-            attach_generator(http_server, generator, site)
-            accepting = threading.Thread(target=http_server.serve_forever, name="http", daemon=True)
-            accepting.start()
-            failure = await self._run_daemon(daemon, provider, control)
-            await self._stop(http_server, generator)
-        # Not within the portal's block, which would wrap it in a group.
+        engine = MlxLmEngine(self._room, provider, asyncio.get_running_loop())
+        recent = Recent(self.log)
+        daemon = Daemon(engine, self.prompts, self.settings, emit=recent, url=_url(http_server))
+        generator = WarmingResponseGenerator(provider, cache, self._room)
+        live = Live(daemon.statistics, recent)
+        site = Site(live.look, lambda: self._problem(generator), provider.cli_args.host)
+        attach_generator(http_server, generator, site)
+        accepting = threading.Thread(target=http_server.serve_forever, name="http", daemon=True)
+        accepting.start()
+        failure = await self._run_daemon(daemon, provider, control)
+        await self._stop(http_server, generator)
         if failure is not None:
             raise failure
+        self._report_stopped()
+        # Python would wait for the engine's thread if it is still at work, and what that thread leaves to be
+        # destroyed by C++ aborts a process whose interpreter is on its way out. There is nothing to save.
+        os._exit(self.exit_code)
 
     def _problem(self, generator: WarmingResponseGenerator) -> str | None:
         """Why no request can be taken now, in one line, or None. From any thread."""
@@ -205,11 +207,7 @@ class Host:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(http_server.shutdown)
             await anyio.to_thread.run_sync(http_server.drain, DRAIN_SECONDS)
-            has_ended = await anyio.to_thread.run_sync(generator.stop, JOIN_SECONDS)
-        if not has_ended:
-            # Python would wait for the thread; what it holds is in memory only.
-            self._report_stopped()
-            os._exit(self.exit_code)
+            await anyio.to_thread.run_sync(generator.stop, JOIN_SECONDS)
 
     def _report_stopped(self) -> None:
         self.log(make_event("daemon.stopped", exit_code=self.exit_code, reason=self.stop_reason))

@@ -12,6 +12,7 @@ from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
 
 from warmd.engines.mlx_lm import layers
 from warmd.engines.mlx_lm.layers import Kind
+from warmd.engines.mlx_lm.store import Quantising
 from warmd.memory.cost import Cost, Window
 
 _SHORT, _LONG = 8, 24
@@ -66,15 +67,11 @@ def trace(model: Any, draft_model: Any = None) -> Trace:
     return run
 
 
-def quantised_from(args: Any) -> int | None:
-    """Tokens from which on mlx-lm's server has quantised state (its flags), None where it never does.
-
-    It quantises after each whole prefill step once there are `--quantized-kv-start` tokens.
-    """
+def quantising(args: Any) -> Quantising | None:
+    """When mlx-lm's server quantises, by its flags; None where it never does."""
     if args.kv_bits is None:
         return None
-    step = int(args.prefill_step_size)
-    return max(1, -(-int(args.quantized_kv_start) // step)) * step
+    return Quantising(int(args.prefill_step_size), int(args.quantized_kv_start))
 
 
 def measure(run: Trace, chunk_tokens: int, args: Any) -> Cost:
@@ -91,12 +88,12 @@ def measure(run: Trace, chunk_tokens: int, args: Any) -> Cost:
     """
     short, long = run(_SHORT), run(_LONG)
     cost = cost_of(short, long, chunk_tokens)
-    start = quantised_from(args)
-    if start is None:
+    when = quantising(args)
+    if when is None:
         return cost
     maybe_quantize_kv_cache(long, 0, args.kv_group_size, args.kv_bits)
     rows = sum(layers.nbytes(layers.cut_rows(part, 0, 1)) for part in layers.parts(long) if _is_rows(part))
-    return replace(cost, quantised_from=start, quantised_row_bytes=rows)
+    return replace(cost, quantised_from=when.first, quantised_row_bytes=rows)
 
 
 def cost_of(short: Sequence[Any], long: Sequence[Any], chunk_tokens: int) -> Cost:

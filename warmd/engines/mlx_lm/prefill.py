@@ -97,6 +97,9 @@ class Prefill:
         if found is not None:
             more = len(self._prefix) - found.length
             self._cache, self._done = found.copy(more), found.length
+            if more:
+                # Now: or it would be taken for what the first chunk takes.
+                mx.eval(layers.arrays_of(self._cache))
         else:
             self._cache = make_prompt_cache(self._provider.model)
             if self._provider.draft_model is not None:

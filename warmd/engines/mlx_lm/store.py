@@ -48,6 +48,28 @@ class Found:
         return self.tree.copy(self.match, more)
 
 
+@dataclass(frozen=True, slots=True)
+class Quantising:
+    """When mlx-lm's server quantises state.
+
+    Attributes:
+        step: After each step of so many tokens of a prefill,
+        start: once there are so many.
+    """
+
+    step: int
+    start: int
+
+    @property
+    def first(self) -> int:
+        """Tokens from which on a cold prefill has quantised its state."""
+        return max(1, -(-self.start // self.step)) * self.step
+
+    def shifts(self, done: int, tokens: int) -> bool:
+        """True when a prefill that begins after `done` of its tokens quantises elsewhere than a cold one."""
+        return done < self.first and done % self.step != 0 and tokens - 1 > max(self.step, self.start)
+
+
 class WarmStore:
     """Warm prefixes of the loaded model.
 
@@ -56,19 +78,19 @@ class WarmStore:
 
     Args:
         checkpoints: How many, of models that need them.
-        quantised_from: Tokens from which on state is quantised; None where it never is.
+        quantising: When state is quantised; None where it never is.
     """
 
-    def __init__(self, checkpoints: Checkpoints | None = None, quantised_from: int | None = None) -> None:
+    def __init__(self, checkpoints: Checkpoints | None = None, quantising: Quantising | None = None) -> None:
         self.checkpoints = checkpoints or Checkpoints()
         self._wanted: dict[str, Prefix] = {}
         self._points: dict[str, frozenset[int]] = {}
         self._trees: dict[bool, KVTree] = {}
-        self.reset(quantised_from)
+        self.reset(quantising)
 
-    def reset(self, quantised_from: int | None = None) -> None:
-        """Free everything, for a model that quantises from so many tokens on."""
-        self._quantised_from = quantised_from
+    def reset(self, quantising: Quantising | None = None) -> None:
+        """Free everything, for another model."""
+        self._quantising = quantising
         for tree in self._trees.values():
             tree.free()
         self._trees = {}
@@ -114,7 +136,17 @@ class WarmStore:
     def match(self, tokens: Sequence[int]) -> Found | None:
         """The longest state that a request can go on from: at least one token of it is left over."""
         packed = tokens if isinstance(tokens, array) else pack(tokens)
-        return self._match(packed, len(tokens) - 1)
+        found = self._match(packed, len(tokens) - 1)
+        if (
+            found is None
+            or self._quantising is None
+            or not self._quantising.shifts(found.length, len(tokens))
+        ):
+            return found
+        # The server's steps count from where it begins, and it quantises after a step.
+        step = self._quantising.step
+        found = self._match(packed, found.length // step * step)
+        return found if found is not None and found.length % step == 0 else None
 
     def begin(self, prefix: Prefix) -> Found | None:
         """The longest state that the prefill of a prefix can go on from: all of it, perhaps."""
@@ -152,7 +184,7 @@ class WarmStore:
             tree.tidy(tree.deposit(prefix.packed[:done], cache, snapshots))
 
     def _tree_for(self, cache: list[Any], tokens: int) -> KVTree:
-        quantised_from = self._quantised_from
+        quantised_from = self._quantising.first if self._quantising is not None else None
         is_quantised = quantised_from is not None and tokens >= quantised_from
         if is_quantised not in self._trees:
             floor = quantised_from if is_quantised and quantised_from is not None else 1
@@ -179,7 +211,7 @@ class WarmStore:
 
     def clear(self) -> None:
         """Free everything."""
-        self.reset(self._quantised_from)
+        self.reset(self._quantising)
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
