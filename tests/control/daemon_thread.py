@@ -13,6 +13,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from tests.test_daemon import Running
 from warmd.control.handlers import make_handlers
+from warmd.control.place import socket_path
 from warmd.control.run import control_of
 from warmd.testing import FakeEngine
 
@@ -48,6 +49,7 @@ def live_daemon(state: Path, prompts: Path, *entries: object) -> Iterator[LiveDa
         running.save(*entries)
         future, _ = portal.start_task(_run, state, running)
         try:
+            portal.call(running.until, socket_path(state).exists)
             yield LiveDaemon(running, portal)
         finally:
             future.cancel()
