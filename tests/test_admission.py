@@ -273,3 +273,13 @@ def test_what_is_being_warmed_has_its_room() -> None:
     by_key = {item.key: item for item in case.prefixes.values()}
     assert deferred(admit(plan, case.wanted, Room(memory(70), EXACT, by_key, [], {key: 0.5}))) == ["b"]
     assert warmed(admit(plan, case.wanted, Room(memory(75), EXACT, by_key, [], {key: 0.5}))) == ["b"]
+
+
+def test_nothing_more_is_freed_while_something_is_on_its_way_out() -> None:
+    case = Case(("a", 40, 0), ("b", 40, 0))
+    by_key = {item.key: item for item in case.prefixes.values()}
+    keys = [item.key for item in case.wanted]
+    room = Room(memory(-60, warm=80), EXACT, by_key, keys)
+    plan = make_plan(case.wanted, keys)
+    assert len(admit(plan, case.wanted, room).drop) == 2
+    assert admit(plan, case.wanted, replace(room, is_freeing=True)).drop == ()

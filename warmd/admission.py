@@ -32,6 +32,7 @@ class Room:
         prefixes: Of every key in the plan.
         held: The keys whose state is there now.
         in_flight: The keys that are being warmed, each with the part that is still to be computed, 0 to 1.
+        is_freeing: True while something is about to be freed, which the memory does not show yet.
     """
 
     memory: Memory
@@ -39,6 +40,7 @@ class Room:
     prefixes: Mapping[str, Prefix]
     held: Collection[str]
     in_flight: Mapping[str, float] = field(default_factory=dict)
+    is_freeing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +201,7 @@ def _shed(plan: Plan, wanted: Sequence[Wanted], room: Room) -> Plan:
     excess, reason = memory.excess, FOR_LIMIT
     if memory.pressure >= CRITICAL:
         excess, reason = max(excess, memory.warm // 2), FOR_SYSTEM
-    if excess <= 0 or room.cost is None:
+    if excess <= 0 or room.cost is None or room.is_freeing:
         return plan
     obsolete = [drop.key for drop in plan.drop if drop.after is not None]
     sharing = Sharing(room.prefixes[key].packed for key in (*plan.keep, *obsolete))

@@ -315,7 +315,9 @@ class Daemon:
         if memory is None:
             return plan
         left = self._ledger.left(warmer.in_flight)
-        room = Room(memory, self._engine.cost(), self._ledger.prefixes(), frozenset(held), left)
+        room = Room(
+            memory, self._engine.cost(), self._ledger.prefixes(), frozenset(held), left, warmer.is_freeing
+        )
         return admit(plan, wanted, room)
 
     def _apply(self, plan: Plan, warmer: Warmer, memory: Memory | None) -> None:

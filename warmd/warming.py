@@ -64,6 +64,11 @@ class Warmer:
         return frozenset(self._in_flight)
 
     @property
+    def is_freeing(self) -> bool:
+        """True while something is still to be freed."""
+        return bool(self._dropping)
+
+    @property
     def queued(self) -> frozenset[str]:
         """Keys whose turn has not come."""
         return frozenset(item.key for item in self._queue)

@@ -16,6 +16,9 @@ from warmd.memory.system import System
 PROBE_TOKENS = 32
 """The first chunk of a model is this small: what it takes is measured, and only then more is computed."""
 
+_MARGIN = 1.25
+"""The peak counts active bytes only, and mlx's pool keeps some buffers that fit nothing that comes next."""
+
 _REFERENCE = 1024
 """Tokens for which two measurements are compared."""
 
@@ -158,7 +161,7 @@ class Guard:
         before = mx.get_active_memory()
         mx.reset_peak_memory()
         yield
-        found = Transient(max(0, mx.get_peak_memory() - before), size, end)
+        found = Transient(int(max(0, mx.get_peak_memory() - before) * _MARGIN), size, end)
         if self._transient is None or self._transient.is_outdone_by(found, self._cost or Cost(0)):
             self._transient = found
 
