@@ -46,7 +46,7 @@ class Transient:
     """What one chunk took besides what was there before it, in bytes: measured once, scaled to others.
 
     Attributes:
-        bytes: The peak over what was active before.
+        bytes: The peak over what was active before, and a margin.
         size: The chunk's tokens.
         end: Tokens of the state after it.
     """

@@ -101,11 +101,6 @@ class KVTree:
         ]
         return layers.regroup(self._layout.skeleton, iter(made))
 
-    @property
-    def is_empty(self) -> bool:
-        """True when nothing is held."""
-        return not self._tree.root.children
-
     def nodes(self) -> Iterable[Node[Span]]:
         """Every node but the root."""
         return (node for node in self._tree.root if node.parent is not None)
