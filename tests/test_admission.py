@@ -246,7 +246,7 @@ def test_the_costs_of_a_plan_count_what_is_shared_for_the_first_that_is_warmed()
     case = Case(("a", 50, 0), ("b", 60, 0), ("c", 900, 1), shared=40)
     plan = case.admit(memory(110))
     by_key = {item.key: item for item in case.prefixes.values()}
-    costs = {tuple(case.names([cost.key])): cost for cost in entry_costs(plan, by_key, [], EXACT)}
+    costs = {tuple(case.names([cost.key])): cost for cost in entry_costs(plan, by_key, EXACT)}
     found = {name: (cost.tokens, cost.own, cost.kv_bytes, cost.fits) for (name,), cost in costs.items()}
     assert found == {"a": (50, 50, 50, True), "b": (60, 20, 20, True), "c": (900, 860, 860, False)}
 

@@ -25,7 +25,6 @@ from warmd.radix import (
     RadixTree,
     Sharing,
     Tokens,
-    branch_points,
     common_length,
     pack,
 )
@@ -284,7 +283,8 @@ def test_branch_points_are_what_a_prefix_has_in_common_with_any_other(items: lis
         {common(item, other) for number, other in enumerate(items) if number != index} - {0, len(item)}
         for index, item in enumerate(items)
     ]
-    assert [set(points) for points in branch_points([pack(item) for item in items])] == expected
+    sharing = Sharing(map(pack, items))
+    assert [sharing.branch_points(pack(item)) for item in items] == expected
 
 
 def own(tokens: Ids, others: Sequence[Ids]) -> int:
@@ -315,7 +315,56 @@ def test_what_is_counted_adds_up_to_the_distinct_beginnings(items: list[Ids]) ->
     assert sum(sharing.remove(pack(item)) for item in items) == len(beginnings)
 
 
+def shape(sharing: Sharing) -> list[tuple[int, int, str]]:
+    """Every node of it."""
+    root, _ = sharing.walk(NO_TOKENS)
+    return sorted((node.end, node.payload, node.key) for node in root)[1:]
+
+
+@given(st.lists(st.lists(SEQUENCES, max_size=4, unique=True), max_size=4))
+@SETTINGS
+def test_what_was_counted_before_leaves_no_trace(sets: list[list[Ids]]) -> None:
+    sharing = Sharing()
+    for items in sets:
+        sharing.become({repr(item): pack(item) for item in items})
+        assert shape(sharing) == shape(Sharing(map(pack, items)))
+
+
+@given(st.lists(SEQUENCES, max_size=5), st.lists(SEQUENCES, max_size=3), st.data())
+@SETTINGS
+def test_a_trial_is_undone(items: list[Ids], more: list[Ids], data: st.DataObject) -> None:
+    sharing = Sharing(map(pack, items))
+    with sharing.trial() as trial:
+        present = list(items)
+        for item in more:
+            trial.add(pack(item))
+            present.append(item)
+            if data.draw(st.booleans()):
+                trial.remove(pack(present.pop(data.draw(st.integers(0, len(present) - 1)))))
+        assert shape(sharing) == shape(Sharing(map(pack, present)))
+    assert shape(sharing) == shape(Sharing(map(pack, items)))
+
+
+@given(st.lists(SEQUENCES, max_size=5), SEQUENCES, st.integers(0, 2))
+@SETTINGS
+def test_how_far_others_begin_like_some_tokens(items: list[Ids], tokens: Ids, without: int) -> None:
+    lengths = sorted((common(tokens, item) for item in items), reverse=True)
+    expected = lengths[without] if without < len(lengths) else 0
+    assert Sharing(map(pack, items)).reach(pack(tokens), without=without) == expected
+
+
+@given(st.lists(SEQUENCES, max_size=5), SEQUENCES)
+@SETTINGS
+def test_branch_points_are_where_some_prefix_that_goes_on_parts_from_another(
+    items: list[Ids], tokens: Ids
+) -> None:
+    sharing = Sharing(map(pack, items))
+    points = {item[:length] for item in items for length in sharing.branch_points(pack(item))}
+    assert sharing.is_branch_point(pack(tokens)) == (tokens in points)
+
+
 def test_examples_of_branch_points() -> None:
     tokens = [(1, 2, 3, 4), (1, 2, 5), (1, 2), (9,), (1, 2, 3, 4)]
-    assert branch_points([pack(item) for item in tokens]) == [{2}, {2}, set(), set(), {2}]
-    assert branch_points([]) == []
+    sharing = Sharing(map(pack, tokens))
+    found = [sharing.branch_points(pack(item)) for item in tokens]
+    assert found == [{2}, {2}, set(), set(), {2}]

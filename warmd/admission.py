@@ -10,7 +10,7 @@ from warmd.memory.cost import Cost
 from warmd.memory.readings import Memory
 from warmd.memory.size import format_size
 from warmd.plan import Drop, Plan, Shortage, Wanted, distinct_prefixes
-from warmd.radix import Sharing, Tokens
+from warmd.radix import Sharing, Trial
 
 WARNING, CRITICAL = 2, 4
 """Levels of memory pressure: from the first on nothing is warmed, at the second memory is given back."""
@@ -33,6 +33,7 @@ class Room:
         held: The keys whose state is there now.
         in_flight: The keys that are being warmed, each with the part that is still to be computed, 0 to 1.
         is_freeing: True while something is about to be freed, which the memory does not show yet.
+        sharing: Where tokens are counted; kept from plan to plan, it is quick.
     """
 
     memory: Memory
@@ -41,6 +42,12 @@ class Room:
     held: Collection[str]
     in_flight: Mapping[str, float] = field(default_factory=dict)
     is_freeing: bool = False
+    sharing: Sharing = field(default_factory=Sharing, compare=False)
+
+    def count(self, keys: Iterable[str]) -> Sharing:
+        """Count the tokens of these."""
+        self.sharing.become({key: self.prefixes[key].packed for key in keys})
+        return self.sharing
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,26 +70,28 @@ class EntryCost:
 
 
 def entry_costs(
-    plan: Plan, prefixes: Mapping[str, Prefix], held: Iterable[Tokens], cost: Cost | None
+    plan: Plan, prefixes: Mapping[str, Prefix], cost: Cost | None, sharing: Sharing | None = None
 ) -> list[EntryCost]:
     """What each prefix that a plan warms or puts off will take, in the plan's order.
 
     Args:
         plan: The plan.
         prefixes: Of every key in it.
-        held: What is held.
         cost: Of state, or None while it is not known.
+        sharing: Where tokens are counted; see `Room`.
     """
-    sharing = Sharing(held)
+    sharing = sharing or Sharing()
+    sharing.become({key: prefixes[key].packed for key in _serving(plan)})
     found: list[EntryCost] = []
-    for item in (*plan.warm, *plan.defer):
-        packed = prefixes[item.key].packed
-        own, fits = sharing.add(packed), item.key not in plan.short
-        if not fits:
-            # What follows cannot share what is not there.
-            sharing.remove(packed)
-        kv_bytes = cost.kept(own, item.tokens) if cost is not None else None
-        found.append(EntryCost(item.key, item.tokens, own, kv_bytes, fits))
+    with sharing.trial() as trial:
+        for item in (*plan.warm, *plan.defer):
+            packed = prefixes[item.key].packed
+            own, fits = trial.add(packed), item.key not in plan.short
+            if not fits:
+                # What follows cannot share what is not there.
+                trial.remove(packed)
+            kv_bytes = cost.kept(own, item.tokens) if cost is not None else None
+            found.append(EntryCost(item.key, item.tokens, own, kv_bytes, fits))
     return found
 
 
@@ -108,21 +117,22 @@ def admit(plan: Plan, wanted: Sequence[Wanted], room: Room) -> Plan:
         reason = memory.blocked or SHORT_OF_MEMORY
         plan = _defer(plan, wanted, {item.key: Shortage(0, 0, reason) for item in plan.warm})
         return _shed(plan, wanted, room) if memory.error is None else plan
-    return _shed(_Admission(plan, wanted, room).run(), wanted, room)
+    with room.count(_serving(plan)).trial() as trial:
+        admitted = _Admission(plan, wanted, room, trial).run()
+    return _shed(admitted, wanted, room)
 
 
 class _Admission:
     """One pass over what a plan would warm."""
 
-    def __init__(self, plan: Plan, wanted: Sequence[Wanted], room: Room) -> None:
+    def __init__(self, plan: Plan, wanted: Sequence[Wanted], room: Room, sharing: Trial) -> None:
         self._plan = plan
         self._wanted = wanted
         self._room = room
         self._cost = room.cost or Cost(0)
         self._available = room.memory.available - self._promised()
         self._drops = {drop.key: drop for drop in plan.drop}
-        serving = [*plan.keep, *(drop.key for drop in plan.drop if drop.after is not None)]
-        self._sharing = Sharing(room.prefixes[key].packed for key in serving)
+        self._sharing = sharing
         self._lowest = _lowest_first(plan, wanted, room)
         self._short: dict[str, Shortage] = {}
 
@@ -204,22 +214,25 @@ def _shed(plan: Plan, wanted: Sequence[Wanted], room: Room) -> Plan:
     if excess <= 0 or room.cost is None or room.is_freeing:
         return plan
     obsolete = [drop.key for drop in plan.drop if drop.after is not None]
-    sharing = Sharing(room.prefixes[key].packed for key in (*plan.keep, *obsolete))
+    # What an edit has left goes before anything that is wanted.
+    candidates = (*obsolete, *(item.key for item in _lowest_first(plan, wanted, room)))
     drops: dict[str, Drop] = {}
-    for key in obsolete:
-        # What an edit has left goes before anything that is wanted.
-        if excess > 0:
+    with room.count(_serving(plan)).trial() as sharing:
+        for key in candidates:
+            if excess <= 0:
+                break
             drops[key] = Drop(key, None, reason)
-            excess -= room.cost.kept(sharing.remove(room.prefixes[key].packed), len(room.prefixes[key]))
-    for item in _lowest_first(plan, wanted, room):
-        if excess <= 0:
-            break
-        drops[item.key] = Drop(item.key, None, reason)
-        excess -= room.cost.kept(sharing.remove(room.prefixes[item.key].packed), item.tokens)
+            prefix = room.prefixes[key]
+            excess -= room.cost.kept(sharing.remove(prefix.packed), len(prefix))
     peak = room.cost.peak
     short = {key: Shortage(peak(len(room.prefixes[key])), 0, reason) for key in drops if key not in obsolete}
     others = (drop for drop in plan.drop if drop.key not in drops)
     return _defer(replace(plan, drop=(*others, *drops.values())), wanted, short)
+
+
+def _serving(plan: Plan) -> list[str]:
+    """What requests are served from while the plan is carried out."""
+    return [*plan.keep, *(drop.key for drop in plan.drop if drop.after is not None)]
 
 
 def _lowest_first(plan: Plan, wanted: Sequence[Wanted], room: Room) -> list[Wanted]:

@@ -33,6 +33,7 @@ from warmd.memory.watch import MemoryWatch
 from warmd.plan import Plan, make_plan
 from warmd.prompts.document import Document
 from warmd.proof import Prover
+from warmd.radix import Sharing
 from warmd.reload import Reloader
 from warmd.renders import Renders
 from warmd.status import DocumentStatus, Statistics
@@ -99,6 +100,7 @@ class Daemon:
         self._renders = Renders(self._engine, identity, self._clock)
         self._day_watch.follow(())
         self._declared: frozenset[str] = frozenset()
+        self._sharing = Sharing()
         self.traffic.forget()
 
     @property
@@ -316,7 +318,13 @@ class Daemon:
             return plan
         left = self._ledger.left(warmer.in_flight)
         room = Room(
-            memory, self._engine.cost(), self._ledger.prefixes(), frozenset(held), left, warmer.is_freeing
+            memory,
+            self._engine.cost(),
+            self._ledger.prefixes(),
+            frozenset(held),
+            left,
+            warmer.is_freeing,
+            self._sharing,
         )
         return admit(plan, wanted, room)
 
@@ -358,10 +366,7 @@ class Daemon:
         is_news = is_news or any(drop.after is None for drop in plan.drop)
         self._generation = generation
         if is_news:
-            prefixes = self._ledger.prefixes()
-            held = [prefixes[key].packed for key in plan.keep]
-            held += [prefixes[drop.key].packed for drop in plan.drop if drop.after is not None]
-            costs = entry_costs(plan, prefixes, held, self._engine.cost())
+            costs = entry_costs(plan, self._ledger.prefixes(), self._engine.cost(), self._sharing)
             self._tell.plan(plan, generation, sum(cost.own for cost in costs if cost.fits))
             for cost in costs:
                 self._tell.planned(self._ledger.slots[cost.key], cost)

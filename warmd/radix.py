@@ -5,9 +5,10 @@ Nodes carry a payload that belongs to their own tokens. The tree moves payloads,
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
 S = TypeVar("S")
@@ -47,11 +48,9 @@ class Node(Generic[S]):
         parent: None at the root.
         children: By their first token.
         payload: What belongs to the own tokens.
-        key: Names the path from the root to the node's end by its ids, as `Prefix.key` does. A node's hash
-            goes on from its parent's, so that naming it costs its own tokens only.
     """
 
-    __slots__ = ("_hash", "children", "key", "parent", "payload", "start", "tokens")
+    __slots__ = ("_hash", "children", "parent", "payload", "start", "tokens")
 
     def __init__(self, tokens: Tokens, parent: Node[S] | None, payload: S) -> None:
         self.tokens = tokens
@@ -64,13 +63,25 @@ class Node(Generic[S]):
         """Tokens on the path up to and with it."""
         return self.start + len(self.tokens)
 
+    @property
+    def key(self) -> str:
+        """Names the path from the root to the node's end by its ids, as `Prefix.key` does.
+
+        A node's hash goes on from its parent's, so that naming it costs its own tokens only.
+        """
+        chained = hashlib.sha256()
+        for node in self.path():
+            if node._hash is None:
+                node._hash = chained.copy()
+                node._hash.update(node.tokens)
+            chained = node._hash
+        return str(chained.hexdigest())
+
     def hang(self, parent: Node[S] | None) -> None:
-        """Become a child of a node whose path and hash are in place."""
+        """Become a child of a node whose path is in place."""
         self.parent = parent
         self.start = parent.end if parent is not None else 0
-        self._hash: Any = parent._hash.copy() if parent is not None else hashlib.sha256()
-        self._hash.update(self.tokens)
-        self.key: str = self._hash.hexdigest()
+        self._hash: Any = None
         if parent is not None:
             parent.children[self.tokens[0]] = self
 
@@ -174,47 +185,106 @@ class RadixTree(Generic[S]):
 
 
 class Sharing:
-    """Counts what prefixes have in common."""
+    """Counts what prefixes have in common.
+
+    Args:
+        prefixes: To begin with.
+    """
 
     def __init__(self, prefixes: Iterable[Tokens] = ()) -> None:
         self._tree: RadixTree[int] = RadixTree(0)
+        self._named: dict[str, Tokens] = {}
         for tokens in prefixes:
             self.add(tokens)
 
+    def become(self, prefixes: Mapping[str, Tokens]) -> None:
+        """Count these, by name, in place of those of the last call: only what differs takes time."""
+        for name in self._named.keys() - prefixes.keys():
+            self.remove(self._named.pop(name))
+        for name in prefixes.keys() - self._named.keys():
+            self._named[name] = prefixes[name]
+            self.add(prefixes[name])
+
     def add(self, tokens: Tokens) -> int:
         """Add a prefix; returns how many of its tokens no other begins with."""
-        return self._count(tokens, 1, 0)
+        node, done = self._tree.walk(tokens)
+        own = len(tokens) - done
+        if done < node.end:
+            node = self._tree.cut(node, done, node.payload, node.payload)
+        if own:
+            node = self._tree.attach(node, tokens[done:], 0)
+        for above in node.path():
+            above.payload += 1
+        return own
 
     def remove(self, tokens: Tokens) -> int:
         """Take out a prefix that was added; returns how many of its tokens no other begins with."""
-        return self._count(tokens, -1, 1)
-
-    def walk(self, tokens: Tokens) -> tuple[Node[int], int]:
-        """See `RadixTree.walk`."""
-        return self._tree.walk(tokens)
-
-    def end_of(self, tokens: Tokens) -> Node[int]:
-        """The node that ends with a prefix, made where there is none; its payload counts who needs it."""
-        node, done = self._tree.walk(tokens)
-        if done < node.end:
-            node = self._tree.cut(node, done, node.payload, node.payload)
-        return node if done == len(tokens) else self._tree.attach(node, tokens[done:], 0)
-
-    def _count(self, tokens: Tokens, by: int, alone: int) -> int:
+        node, _ = self._tree.walk(tokens)
         own = 0
-        for node in self.end_of(tokens).path():
-            own += len(node.tokens) if node.payload == alone else 0
-            node.payload += by
+        for above in reversed(node.path()):
+            above.payload -= 1
+            if above.payload == 0:
+                own += len(above.tokens)
+                self._tree.remove(above)
+            elif [child.payload for child in above.children.values()] == [above.payload]:
+                # Nothing parts or ends here any more.
+                self._tree.fold(above, above.payload)
         return own
 
+    @contextlib.contextmanager
+    def trial(self) -> Iterator[Trial]:
+        """Add and remove for the time of a block: all is as before after it."""
+        trial = Trial(self)
+        try:
+            yield trial
+        finally:
+            trial.undo()
 
-def branch_points(prefixes: Sequence[Tokens]) -> list[frozenset[int]]:
-    """Where each prefix parts from another, or another ends on its way.
+    def walk(self, tokens: Tokens) -> tuple[Node[int], int]:
+        """See `RadixTree.walk`; the payloads say how many prefixes go through a node."""
+        return self._tree.walk(tokens)
 
-    Returns:
-        For each prefix the lengths, more than 0 and less than its own, of what it has in common with others.
-    """
-    sharing = Sharing()
-    ends = [sharing.end_of(tokens) for tokens in prefixes]
-    # A node begins where paths part or one of them ends.
-    return [frozenset(node.start for node in end.path()) - {0} for end in ends]
+    def reach(self, tokens: Tokens, *, without: int = 0) -> int:
+        """How many of the tokens more than `without` prefixes begin with."""
+        node, done = self._tree.walk(tokens)
+        ends = [above.end for above in node.path() if above.payload > without]
+        return min(done, ends[-1]) if ends else 0
+
+    def is_branch_point(self, tokens: Tokens) -> bool:
+        """True when prefixes part after these tokens, or one ends there and another goes on."""
+        node, done = self._tree.walk(tokens)
+        return 0 < done == len(tokens) == node.end and bool(node.children)
+
+    def branch_points(self, tokens: Tokens) -> frozenset[int]:
+        """Where a prefix that was added parts from another, or another ends on its way.
+
+        Returns:
+            The lengths, more than 0 and less than its own, of what it has in common with others.
+        """
+        node, _ = self._tree.walk(tokens)
+        # A node begins where paths part or one of them ends.
+        return frozenset(above.start for above in node.path()) - {0}
+
+
+class Trial:
+    """Changes to what is counted that can be undone."""
+
+    def __init__(self, sharing: Sharing) -> None:
+        self._sharing = sharing
+        self._done: list[tuple[Callable[[Tokens], int], Tokens]] = []
+
+    def add(self, tokens: Tokens) -> int:
+        """See `Sharing.add`."""
+        self._done.append((self._sharing.remove, tokens))
+        return self._sharing.add(tokens)
+
+    def remove(self, tokens: Tokens) -> int:
+        """See `Sharing.remove`."""
+        self._done.append((self._sharing.add, tokens))
+        return self._sharing.remove(tokens)
+
+    def undo(self) -> None:
+        """Take all of it back."""
+        while self._done:
+            change, tokens = self._done.pop()
+            change(tokens)

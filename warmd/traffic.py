@@ -112,8 +112,7 @@ class Traffic:
 
     def follow(self, slots: Mapping[str, Slot]) -> None:
         """From now on these are the wanted prefixes, by key."""
-        if slots.keys() != self._slots.keys():
-            self._sharing = Sharing(slot.prefix.packed for slot in slots.values())
+        self._sharing.become({key: slot.prefix.packed for key, slot in slots.items()})
         self._slots = dict(slots)
 
     def forget(self) -> None:

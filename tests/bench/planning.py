@@ -23,6 +23,7 @@ from warmd.memory.cost import Cost
 from warmd.memory.readings import Memory
 from warmd.plan import make_plan
 from warmd.prompts.document import Document, Entry
+from warmd.radix import Sharing
 
 SHARED, OWN = 1000, 200
 REQUEST = 4000
@@ -120,13 +121,14 @@ def _planning_rows(count: int, rounds: int) -> list[Row]:
 
 
 def _time_planning(case: _Case) -> float:
-    store, ledger = WarmStore(), Ledger()
+    store, ledger, sharing = WarmStore(), Ledger(), Sharing()
     fill(store, case.held)
     store.declare(case.before)
     ledger.update(*_document(case.before, case.priorities))
+    sharing.become({prefix.key: prefix.packed for prefix in case.held})
     document = _document(case.after, case.priorities)
     began = time.perf_counter()
-    _plan(case, document, ledger, store)
+    _plan(case, document, ledger, store, sharing)
     return (time.perf_counter() - began) * 1000
 
 
@@ -139,15 +141,18 @@ def _document(prefixes: Sequence[Prefix], priorities: Sequence[int]) -> tuple[Do
 
 
 def _plan(
-    case: _Case, document: tuple[Document, dict[str, Rendered]], ledger: Ledger, store: WarmStore
+    case: _Case,
+    document: tuple[Document, dict[str, Rendered]],
+    ledger: Ledger,
+    store: WarmStore,
+    sharing: Sharing,
 ) -> None:
     """As `warmd.daemon.Daemon` does it."""
     ledger.update(*document)
     wanted, held, prefixes = ledger.wanted(document[0], 0.0), store.held, ledger.prefixes()
     plan = make_plan(wanted, held, previous=ledger.previous(held))
-    plan = admit(plan, wanted, Room(case.memory, COST, prefixes, frozenset(held)))
-    serving = [*plan.keep, *(drop.key for drop in plan.drop if drop.after is not None)]
-    entry_costs(plan, prefixes, [prefixes[key].packed for key in serving], COST)
+    plan = admit(plan, wanted, Room(case.memory, COST, prefixes, frozenset(held), sharing=sharing))
+    entry_costs(plan, prefixes, COST, sharing)
     store.declare([slot.prefix for key, slot in ledger.slots.items() if key not in plan.short])
 
 

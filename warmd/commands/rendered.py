@@ -168,7 +168,7 @@ def describe(
     plan = make_plan(wanted, held=())
     if cost is not None:
         plan = admit(plan, wanted, Room(memory, cost, by_key, held=frozenset()))
-    costs = {item.key: item for item in entry_costs(plan, by_key, (), cost)}
+    costs = {item.key: item for item in entry_costs(plan, by_key, cost)}
     first = {item.name for item in (*plan.warm, *plan.defer)}
 
     def item_of(entry: Entry, prefix: Prefix | RenderError) -> RenderedEntry:

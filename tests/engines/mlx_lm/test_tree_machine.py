@@ -25,12 +25,12 @@ from tests.engines.mlx_lm.toy_state import MIXES, Mix, ToyModel, assert_part, as
 from tests.engines.mlx_lm.warming import make_provider, warm
 from warmd.engines.base import Prefix, Warmed
 from warmd.engines.mlx_lm import layers
-from warmd.engines.mlx_lm.kvtree import KVTree
+from warmd.engines.mlx_lm.kvtree import MIN_SHARED, KVTree
 from warmd.engines.mlx_lm.layers import Kind
 from warmd.engines.mlx_lm.prefill import Prefill
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
 from warmd.engines.mlx_lm.state import Span
-from warmd.engines.mlx_lm.store import MIN_SHARED, Checkpoints, WarmStore
+from warmd.engines.mlx_lm.store import Checkpoints, WarmStore
 from warmd.radix import Node
 
 Ids = tuple[int, ...]

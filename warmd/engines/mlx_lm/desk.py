@@ -33,12 +33,16 @@ class Desk:
 
     Thread-safe: any thread may submit; only the engine's thread steps. A job's future is cancelled to stop
     it: it is then dropped before its next step.
+
+    Attributes:
+        on_submit: Called after each submission, on its thread: the engine's thread may be asleep.
     """
 
     def __init__(self) -> None:
         self._quick: deque[Job[Any]] = deque()
         self._long: deque[Job[Any]] = deque()
         self._closed: EngineDiedError | None = None
+        self.on_submit: Callable[[], None] = lambda: None
 
     def submit(self, job: Job[T], *, is_quick: bool = False) -> Future[T]:
         """Queue a job.
@@ -50,6 +54,7 @@ class Desk:
             raise self._closed
         (self._quick if is_quick else self._long).append(job)
         self._drain_if_closed()
+        self.on_submit()
         return job.done
 
     def step(self) -> bool:

@@ -6,6 +6,7 @@ import contextlib
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from queue import Queue
 from typing import Any
 
 from mlx_lm import server, utils
@@ -145,6 +146,28 @@ class WatchedBatchGenerator(server.BatchGenerator):  # type: ignore[misc] # as b
         return found
 
 
+class RequestQueue(Queue[Any]):
+    """Where requests wait for the engine's thread, which can be woken when there is other work for it."""
+
+    _WAKE = object()
+
+    def wake(self) -> None:
+        """Whoever waits for a request finds that there is none. From any thread."""
+        if self.empty():
+            self.put(self._WAKE)
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        """The next request.
+
+        Raises:
+            queue.Empty: There is none; at once after a `wake`.
+        """
+        item = super().get(block, timeout)
+        while item is self._WAKE:
+            item = super().get(block=False)
+        return item
+
+
 class SteppingQueue:
     """Takes the tokens of a request that is served alone, and lets a little warming in between.
 
@@ -197,6 +220,9 @@ class WarmingResponseGenerator(server.ResponseGenerator):  # type: ignore[misc] 
         self._warm_cache = cache
         room.ordinary_bytes = lambda: int(cache.nbytes)
         super().__init__(provider, cache)
+        # The thread may wait at the old queue, a tenth of a second at most; no request has come yet.
+        self.requests = RequestQueue()
+        room.desk.on_submit = self.requests.wake
 
     def _next_request(self, timeout: float | None = None) -> Any:
         self._room.thread_started()

@@ -13,11 +13,13 @@ from typing import Any
 
 import mlx.core as mx
 
-from warmd.engines.base import Prefix
 from warmd.engines.mlx_lm import layers
 from warmd.engines.mlx_lm.layers import Kind, Rows
 from warmd.engines.mlx_lm.state import Layout, Snapshot, Span
-from warmd.radix import Node, RadixTree, Tokens, common_length
+from warmd.radix import Node, RadixTree, Sharing, Tokens
+
+MIN_SHARED = 16
+"""A shorter common beginning is not worth a snapshot."""
 
 _FOLD_FACTOR = 8
 """A node is joined with its only child unless it is so many times longer: copying it would cost more than it
@@ -42,19 +44,19 @@ class KVTree:
 
     Args:
         layout: Of every cache that is deposited.
+        wanted: Counts the prefixes that are, or will be, held; when it changes, `wanted_changed` says so.
         floor: The least length that can be handed out.
         spacing: Tokens between checkpoints: snapshots inside of long runs.
     """
 
-    def __init__(self, layout: Layout, *, floor: int, spacing: int) -> None:
+    def __init__(self, layout: Layout, wanted: Sharing, *, floor: int, spacing: int) -> None:
         self._layout = layout
+        self._wanted = wanted
         self._floor = floor
         self._spacing = spacing
         self._tree: RadixTree[Span] = RadixTree(Span([], None))
         self.ends: dict[str, Node[Span]] = {}
         """Where held prefixes end, by key, in the order in which they came."""
-        self._wanted: Sequence[Prefix] = ()
-        self._points: Sequence[frozenset[int]] = ()
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -179,24 +181,25 @@ class KVTree:
         self.ends[key] = node
         self._simplify_above(node)
 
-    def drop(self, key: str) -> None:
+    def drop(self, key: str, *, is_wanted: bool) -> None:
         """Free exactly what nothing else needs of a prefix, also when it is wanted: it may be wrong."""
         node = self.ends.pop(key, None)
         if node is not None:
             node.payload.held = None
-            self.tidy(node, without=key)
+            self.tidy(node, without=int(is_wanted))
 
-    def want(self, prefixes: Sequence[Prefix], points: Sequence[frozenset[int]]) -> None:
-        """Tell which prefixes are, or will be, held, and where they part; what leads to none of them goes."""
-        self._wanted, self._points = prefixes, points
+    def wanted_changed(self) -> None:
+        """What leads to no wanted prefix goes, and what these share is joined or kept apart."""
         for node in list(self.nodes()):
             if node.parent is not None:
                 self.tidy(node)
 
-    def tidy(self, node: Node[Span], *, without: str | None = None) -> None:
-        """Free what is of no use any more at a node and above it, but perhaps to the prefix of one key."""
+    def tidy(self, node: Node[Span], *, without: int = 0) -> None:
+        """Free what no more than `without` of the wanted prefixes could use at a node and above it."""
         while node.parent is not None and not node.children and node.payload.held is None:
-            reach, parent = self._reach(node, without), node.parent
+            reach, parent = self._wanted.reach(node.path_tokens(), without=without), node.parent
+            if reach < self._floor:
+                reach = 0
             if reach >= node.end and self._can_start_at(node):
                 self._simplify_above(node)
                 return
@@ -211,13 +214,6 @@ class KVTree:
 
     def _can_start_at(self, node: Node[Span]) -> bool:
         return self._layout.is_cuttable or node.payload.snapshot is not None
-
-    def _reach(self, node: Node[Span], without: str | None) -> int:
-        """How far along the path to a node some wanted prefix goes; 0 where that is of no use."""
-        tokens = node.path_tokens()
-        wanted = (prefix.packed for prefix in self._wanted if prefix.key != without)
-        reach = max((common_length(tokens[: len(p)], p[: len(tokens)]) for p in wanted), default=0)
-        return reach if reach >= self._floor else 0
 
     def _simplify_above(self, node: Node[Span]) -> None:
         """What a warming went on from may serve nothing else any more."""
@@ -238,13 +234,7 @@ class KVTree:
 
     def _is_point(self, node: Node[Span]) -> bool:
         """True when a wanted prefix will part from the others here."""
-        if not any(node.end in points for points in self._points):
-            return False
-        tokens = node.path_tokens()
-        return any(
-            node.end in points and prefix.packed[: node.end] == tokens
-            for prefix, points in zip(self._wanted, self._points, strict=True)
-        )
+        return node.end >= MIN_SHARED and self._wanted.is_branch_point(node.path_tokens())
 
     def _fold(self, node: Node[Span], child: Node[Span]) -> None:
         upper, lower = node.payload, child.payload

@@ -10,12 +10,9 @@ from types import MappingProxyType
 from typing import Any
 
 from warmd.engines.base import Held, Prefix
-from warmd.engines.mlx_lm.kvtree import KVTree, Match
+from warmd.engines.mlx_lm.kvtree import MIN_SHARED, KVTree, Match
 from warmd.engines.mlx_lm.state import Layout, Snapshot
-from warmd.radix import Tokens, branch_points, pack
-
-MIN_SHARED = 16
-"""A shorter common beginning is not worth a snapshot."""
+from warmd.radix import Sharing, Tokens, pack
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +81,7 @@ class WarmStore:
     def __init__(self, checkpoints: Checkpoints | None = None, quantising: Quantising | None = None) -> None:
         self.checkpoints = checkpoints or Checkpoints()
         self._wanted: dict[str, Prefix] = {}
-        self._points: dict[str, frozenset[int]] = {}
+        self._sharing = Sharing()
         self._trees: dict[bool, KVTree] = {}
         self.reset(quantising)
 
@@ -113,23 +110,23 @@ class WarmStore:
         if wanted.keys() == self._wanted.keys():
             return
         self._wanted = wanted
-        points = branch_points([prefix.packed for prefix in wanted.values()])
-        self._points = {key: _worthwhile(found) for key, found in zip(wanted, points, strict=True)}
+        self._sharing.become({key: prefix.packed for key, prefix in wanted.items()})
         with self._changing():
             for tree in self._trees.values():
-                self._tell_wanted(tree)
-
-    def _tell_wanted(self, tree: KVTree) -> None:
-        tree.want(list(self._wanted.values()), [self._points[key] for key in self._wanted])
+                tree.wanted_changed()
 
     def stops(self, prefix: Prefix, start: int, spacing: int) -> list[int]:
         """Where to pause the prefill of a prefix that begins at `start`, for a snapshot: up to its end."""
-        marks = {*self._points.get(prefix.key, ()), *range(spacing, len(prefix), spacing), len(prefix)}
+        marks = {*self._points(prefix), *range(spacing, len(prefix), spacing), len(prefix)}
         return sorted(mark for mark in marks if start < mark <= len(prefix))
 
     def is_branch_point(self, prefix: Prefix, position: int) -> bool:
         """True when another wanted prefix parts from this one there."""
-        return position in self._points.get(prefix.key, ())
+        return position in self._points(prefix)
+
+    def _points(self, prefix: Prefix) -> frozenset[int]:
+        found = self._sharing.branch_points(prefix.packed) if prefix.key in self._wanted else frozenset()
+        return frozenset(point for point in found if point >= MIN_SHARED)
 
     # --- what is held ----------------------------------------------------------------------------
 
@@ -189,8 +186,9 @@ class WarmStore:
         if is_quantised not in self._trees:
             floor = quantised_from if is_quantised and quantised_from is not None else 1
             layout = Layout.of(cache, tokens)
-            self._trees[is_quantised] = KVTree(layout, floor=floor, spacing=self.checkpoints.spacing)
-            self._tell_wanted(self._trees[is_quantised])
+            self._trees[is_quantised] = KVTree(
+                layout, self._sharing, floor=floor, spacing=self.checkpoints.spacing
+            )
         return self._trees[is_quantised]
 
     def drop(self, keys: Collection[str]) -> None:
@@ -198,7 +196,7 @@ class WarmStore:
         with self._changing():
             for key in keys:
                 for tree in self._trees.values():
-                    tree.drop(key)
+                    tree.drop(key, is_wanted=key in self._wanted)
                 self._hits.pop(key, None)
 
     def free_checkpoints(self) -> bool:
@@ -260,7 +258,3 @@ class WarmStore:
             {key: Held(self._kv_bytes[key], hits) for key, hits in self._hits.items()}
         )
         """A snapshot that other threads may read: replaced at each change, never changed."""
-
-
-def _worthwhile(points: Collection[int]) -> frozenset[int]:
-    return frozenset(point for point in points if point >= MIN_SHARED)
