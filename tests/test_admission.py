@@ -283,3 +283,15 @@ def test_nothing_more_is_freed_while_something_is_on_its_way_out() -> None:
     plan = make_plan(case.wanted, keys)
     assert len(admit(plan, case.wanted, room).drop) == 2
     assert admit(plan, case.wanted, replace(room, is_freeing=True)).drop == ()
+
+
+def test_what_is_being_warmed_gives_way_before_what_is_warm() -> None:
+    case = Case(("a", 40, 0), ("b", 40, 0))
+    by_key = {item.key: item for item in case.prefixes.values()}
+    warm, warming = (item.key for item in case.wanted)
+    plan = make_plan(case.wanted, [warm], in_flight=[warming])
+    for excess, dropped in ((40, 0), (41, 1)):
+        room = Room(memory(-excess, warm=40), EXACT, by_key, [warm], {warming: 0.5})
+        assert len(admit(plan, case.wanted, room).drop) == dropped
+    critical = Room(memory(0, warm=40, pressure=4), EXACT, by_key, [warm], {warming: 0.5})
+    assert len(admit(plan, case.wanted, critical).drop) == 1

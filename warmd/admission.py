@@ -208,10 +208,14 @@ class _Admission:
 def _shed(plan: Plan, wanted: Sequence[Wanted], room: Room) -> Plan:
     """Free the lowest priorities when too much is taken: all that is over the limit, half of all at worst."""
     memory = room.memory
-    excess, reason = memory.excess, FOR_LIMIT
+    if room.cost is None or room.is_freeing:
+        return plan
+    # What is being warmed gives itself up at its next chunk.
+    giving_up = sum(room.cost.peak(len(room.prefixes[key])) for key in room.in_flight)
+    excess, reason = memory.excess - giving_up, FOR_LIMIT
     if memory.pressure >= CRITICAL:
         excess, reason = max(excess, memory.warm // 2), FOR_SYSTEM
-    if excess <= 0 or room.cost is None or room.is_freeing:
+    if excess <= 0:
         return plan
     obsolete = [drop.key for drop in plan.drop if drop.after is not None]
     # What an edit has left goes before anything that is wanted.

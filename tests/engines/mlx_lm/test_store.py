@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import mlx.core as mx
 import mlx_lm
 import pytest
-from mlx_lm.generate import generate_step
 from mlx_lm.models.cache import make_prompt_cache
 
-from tests.engines.mlx_lm.warming import answer, assert_same_answer, ids, make_provider, warm
+from tests.engines.mlx_lm.warming import answer, assert_same_answer, generated, ids, make_provider, warm
 from tests.toys import ARCHITECTURES
 from warmd.engines.base import Prefix
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
@@ -70,22 +68,6 @@ def test_an_entry_that_goes_on_from_a_held_prefix_prefills_only_the_rest(model: 
     assert_same_answer(cold, answer(model, TAIL, state.copy(len(TAIL))))
 
 
-def generated(model: Any, tokens: list[int], cache: list[Any], bits: int) -> list[mx.array]:
-    """The logits of four answer tokens, by mlx-lm's own generation with a quantised cache."""
-    steps = generate_step(
-        mx.array(tokens),
-        model,
-        stream=mx.default_stream(mx.default_device()),
-        max_tokens=4,
-        prompt_cache=cache,
-        prefill_step_size=STEP,
-        kv_bits=bits,
-        kv_group_size=32,
-        quantized_kv_start=0,
-    )
-    return [logits for _, logits in steps]
-
-
 STEP = 32
 
 
@@ -100,8 +82,8 @@ def test_quantised_state_gives_the_answer_of_a_cold_quantised_prefill(
     warm(store, provider, prefix, chunk)
     state = store.match(prefix + TAIL)
     assert state is not None
-    cold = generated(llama, prefix + TAIL, make_prompt_cache(llama), bits)
-    for expected, found in zip(cold, generated(llama, TAIL, state.copy(len(TAIL)), bits), strict=True):
+    cold = generated(llama, prefix + TAIL, make_prompt_cache(llama), bits, STEP)
+    for expected, found in zip(cold, generated(llama, TAIL, state.copy(len(TAIL)), bits, STEP), strict=True):
         assert_same_answer(expected, found)
 
 
@@ -199,22 +181,6 @@ def test_a_long_request_behind_a_short_prefix_is_quantised_where_a_cold_one_is(
     found = store.match(request)
     done = found.length if found else 0
     cache = found.copy(len(request) - done) if found else make_prompt_cache(llama)
-
-    def logits(tokens: list[int], cache: list[Any]) -> list[mx.array]:
-        steps = generate_step(
-            mx.array(tokens),
-            llama,
-            stream=mx.default_stream(mx.default_device()),
-            max_tokens=3,
-            prompt_cache=cache,
-            prefill_step_size=step,
-            kv_bits=4,
-            kv_group_size=32,
-            quantized_kv_start=start,
-        )
-        return [found for _, found in steps]
-
-    for expected, answered in zip(
-        logits(request, make_prompt_cache(llama)), logits(request[done:], cache), strict=True
-    ):
+    cold = generated(llama, request, make_prompt_cache(llama), 4, step, start)
+    for expected, answered in zip(cold, generated(llama, request[done:], cache, 4, step, start), strict=True):
         assert_same_answer(expected, answered)

@@ -9,7 +9,7 @@ from typing import Any
 
 import mlx.core as mx
 import pytest
-from mlx_lm.generate import BatchGenerator, generate_step
+from mlx_lm.generate import BatchGenerator
 from mlx_lm.models.cache import (
     CacheList,
     ConcatenateKVCache,
@@ -35,6 +35,7 @@ from tests.engines.mlx_lm.warming import (
     answer,
     assert_same_answer,
     difference,
+    generated,
     ids,
     make_provider,
     prefilled,
@@ -452,22 +453,6 @@ QUANTISABLE = (
 """Some of each mix of caches for which mlx-lm itself can quantise keys and values."""
 
 
-def generated(model: Any, tokens: list[int], cache: list[Any], bits: int | None) -> list[mx.array]:
-    """The log-probabilities of four answer tokens, by mlx-lm's own generation with a quantised cache."""
-    steps = generate_step(
-        mx.array(tokens),
-        model,
-        stream=mx.default_stream(mx.default_device()),
-        max_tokens=4,
-        prompt_cache=cache,
-        prefill_step_size=STEP,
-        kv_bits=bits,
-        kv_group_size=32,
-        quantized_kv_start=0,
-    )
-    return [logprobs for _, logprobs in steps]
-
-
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("size", [STEP - 9, 2 * STEP, 2 * STEP + 11])
 @pytest.mark.parametrize("name", QUANTISABLE, scope="module")
@@ -476,8 +461,8 @@ def test_quantised_state_gives_the_cold_quantised_answer(model: Any, size: int, 
     warm(store, make_provider(model, kv_bits=bits, prefill_step_size=STEP), prefix)
     found, rest = served(serving(store), prefix + TAIL)
     assert rest == TAIL
-    steps = generated(model, prefix + TAIL, make_prompt_cache(model), bits)
-    for expected, logprobs in zip(steps, generated(model, rest, found, bits), strict=True):
+    steps = generated(model, prefix + TAIL, make_prompt_cache(model), bits, STEP)
+    for expected, logprobs in zip(steps, generated(model, rest, found, bits, STEP), strict=True):
         assert_same_answer(expected, logprobs)
 
 
@@ -486,7 +471,7 @@ def test_quantising_would_show(model: Any) -> None:
     """Or state that was not quantised would pass as well."""
     prefix = ids(2 * STEP + 11)
     plain, quantised = (
-        generated(model, prefix + TAIL, make_prompt_cache(model), bits)[0] for bits in (None, 4)
+        generated(model, prefix + TAIL, make_prompt_cache(model), bits, STEP)[0] for bits in (None, 4)
     )
     assert difference(plain, quantised) > 2 * TOLERANCE
 

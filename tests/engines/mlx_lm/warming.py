@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import mlx.core as mx
+from mlx_lm.generate import generate_step
 from mlx_lm.models.cache import make_prompt_cache
 
 from warmd.engines.base import Prefix, Warmed
@@ -53,6 +54,24 @@ def answer(model: Any, tokens: list[int], cache: list[Any]) -> mx.array:
     logits: mx.array = model(mx.array(tokens)[None], cache=cache)[0, -1]
     mx.eval(logits)
     return logits
+
+
+def generated(
+    model: Any, tokens: list[int], cache: list[Any], bits: int | None, step: int, start: int = 0
+) -> list[mx.array]:
+    """The log-probabilities of four answer tokens, by mlx-lm's own generation with a quantised cache."""
+    steps = generate_step(
+        mx.array(tokens),
+        model,
+        stream=mx.default_stream(mx.default_device()),
+        max_tokens=4,
+        prompt_cache=cache,
+        prefill_step_size=step,
+        kv_bits=bits,
+        kv_group_size=32,
+        quantized_kv_start=start,
+    )
+    return [logprobs for _, logprobs in steps]
 
 
 def prefilled(

@@ -86,7 +86,8 @@ class KVTree:
             more: Tokens that will be appended first; room for them is made while copying.
         """
         path = match.node.path()
-        spare = -(-more // layers.STEP) * layers.STEP
+        # Whole steps, as mlx-lm's caches have them: the next write finds its place.
+        spare = -(-(match.length + more) // layers.STEP) * layers.STEP - match.length
 
         def make(index: int, kind: Kind, template: Any) -> Any:
             if kind is Kind.EMPTY:

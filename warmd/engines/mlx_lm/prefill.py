@@ -172,8 +172,9 @@ class Prefill:
             marks = [mark for mark in marks if mark % self._spacing == 0]
 
     def _finish(self) -> Warmed:
-        kv_bytes = self._store.hold(self._prefix, *self._take())
-        # The pool keeps the chunks' temporary buffers; nothing will ask for these sizes soon.
+        # The pool keeps the chunks' temporary buffers; nothing will ask for these sizes soon. Now, as holding
+        # copies the state, a layer at a time.
         mx.clear_cache()
+        kv_bytes = self._store.hold(self._prefix, *self._take())
         size = len(self._prefix)
         return Warmed(size, size - self._reused, self._reused, kv_bytes)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+import mlx.core as mx
+
 from warmd.engines.base import Held, Prefix
 from warmd.engines.mlx_lm.kvtree import MIN_SHARED, KVTree, Match
 from warmd.engines.mlx_lm.state import Layout, Snapshot
@@ -91,6 +93,7 @@ class WarmStore:
         for tree in self._trees.values():
             tree.free()
         self._trees = {}
+        mx.clear_cache()
         self._hits: dict[str, int] = {}
         self._kv_bytes: dict[str, int] = {}
         self.warm_bytes = 0
@@ -204,7 +207,7 @@ class WarmStore:
         had_some = self.checkpoint_bytes > 0
         for tree in self._trees.values():
             tree.thin_out(0)
-        self._weigh()
+        self._settle()
         return had_some
 
     def clear(self) -> None:
@@ -222,6 +225,11 @@ class WarmStore:
         for tree in self._trees.values():
             # What was held, or a branch, until now may have become a checkpoint.
             tree.thin_out(self.checkpoints.max_bytes)
+        self._settle()
+
+    def _settle(self) -> None:
+        """After a change: what was freed is given back, as mlx's pool would keep it, and the rest weighed."""
+        mx.clear_cache()
         self._weigh()
 
     # --- what is said of it ----------------------------------------------------------------------
