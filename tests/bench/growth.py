@@ -24,8 +24,7 @@ HOW = (
     f"entries of about {SHARED} tokens that all begin alike and {OWN} of their own are added to the file one "
     "at a time, each once the one before is warm, by the daemon and the engine's thread in this process. The "
     "time is from prompts.accepted to entry.warmed less that of the computed chunks: rendering, planning, "
-    "storing and proving, and twice up to a tenth of a second until the idle engine looks for work. CPU time "
-    "is that of all threads, computing included, and has no waits in it. Figures are of the "
+    "storing and proving. CPU time is that of all threads, computing included. Figures are of the "
     f"{WINDOW} additions up to a count; the rest is added at once."
 )
 
