@@ -20,20 +20,21 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from warmd import __version__
-from warmd.admission import Room, admit, entry_costs, is_too_much
+from warmd.admission import is_too_much
 from warmd.again import choose
 from warmd.clock import Clock, DayWatch
 from warmd.config import Settings
 from warmd.engines.base import Engine, EngineDiedError, Identity, Warmed
 from warmd.errors import ElsewhereError
 from warmd.events import Emit
-from warmd.ledger import Ledger, Slot
+from warmd.ledger import Ledger
+from warmd.losses import Losses
 from warmd.memory.readings import Memory
 from warmd.memory.watch import MemoryWatch
-from warmd.plan import Plan, make_plan
+from warmd.plan import Plan
+from warmd.planner import Planner
 from warmd.prompts.document import Document
 from warmd.proof import Prover
-from warmd.radix import Sharing
 from warmd.reload import Reloader
 from warmd.renders import Renders
 from warmd.status import DocumentStatus, Statistics
@@ -41,9 +42,6 @@ from warmd.tell import Teller
 from warmd.traffic import Traffic
 from warmd.trigger import Signal
 from warmd.warming import Turnstile, Warmer
-
-TOO_OFTEN = "something else takes the memory or the engine's cache; give them more room, or keep fewer"
-"""What to do about an entry that is lost again and again."""
 
 
 class Daemon:
@@ -85,6 +83,7 @@ class Daemon:
         self._generation = 0
         self._turnstile = Turnstile(self._settings.warm.concurrency, self._fill)
         self._memory_watch = MemoryWatch(self._tell)
+        self._losses = Losses(self._tell, self._settings.warm.rewarms_per_hour)
         self._warmer: Warmer | None = None
         self.traffic = Traffic(self._tell)
         interval = self._settings.warm.prove
@@ -99,8 +98,7 @@ class Daemon:
         self._ledger = Ledger()
         self._renders = Renders(self._engine, identity, self._clock)
         self._day_watch.follow(())
-        self._declared: frozenset[str] = frozenset()
-        self._sharing = Sharing()
+        self._planner = Planner(self._engine, self._ledger)
         self.traffic.forget()
 
     @property
@@ -231,7 +229,8 @@ class Daemon:
         self._day_watch.follow(self._renders.days)
         self._update_ledger(document, warmer)
         memory = self._memory_watch.look(self._engine)
-        plan = self._make_plan(document, warmer, memory)
+        warmer.cancel(warmer.in_flight - self._ledger.slots.keys())
+        plan = self._planner.make(document, warmer, memory)
         self._report_plan(plan, generation, warmer)
         self._apply(plan, warmer, memory)
         self._report_ready(len(document.entries))
@@ -274,25 +273,12 @@ class Daemon:
         held = warmer.held()
         for key, slot in self._ledger.slots.items():
             if slot.state in ("warm", "stored_not_served") and key not in held:
-                self._lose(slot, warm_before, "the engine no longer holds it")
+                self._losses.note(slot, warm_before, "the engine no longer holds it")
             elif slot.state == "warm":
                 # Entries that came to share a prefix which is warm are warm without any work.
                 size = len(slot.prefix)
                 warmed = Warmed(size, 0, size, held[key].kv_bytes)
                 self._tell.warmed(warmed, 0.0, [n for n in slot.names if n not in warm_before])
-
-    def _lose(self, slot: Slot, names: Collection[str], cause: str) -> None:
-        """What was warm is so no longer: warm it again, but not without end."""
-        slot.mark_pending()
-        self._tell.lost(slot, names, cause)
-        per_hour = self._settings.warm.rewarms_per_hour
-        not_before = slot.note_loss(anyio.current_time(), per_hour)
-        if not_before is not None:
-            reason = f"lost more than {per_hour} times within an hour: {TOO_OFTEN}"
-            slot.mark_failed(reason, not_before=not_before)
-            delay = not_before - anyio.current_time()
-            for name in slot.names:
-                self._tell.failed(name, "failed", reason, retry_in=round(delay, 3))
 
     def _on_lost(self, key: str, cached: int) -> None:
         """A proof has failed."""
@@ -302,31 +288,9 @@ class Daemon:
             return
         slot = self._ledger.slots[key]
         self.rewarm(slot.names)
-        self._lose(slot, slot.names, f"a request finds {cached} of {len(slot.prefix)} tokens in the cache")
-
-    def _make_plan(self, document: Document, warmer: Warmer, memory: Memory | None) -> Plan:
-        warmer.cancel(warmer.in_flight - self._ledger.slots.keys())
-        wanted, held = self._ledger.wanted(document, anyio.current_time()), warmer.held()
-        plan = make_plan(
-            wanted,
-            held,
-            in_flight=warmer.in_flight,
-            waiting=self._ledger.waiting(anyio.current_time()),
-            previous=self._ledger.previous(held),
+        self._losses.note(
+            slot, slot.names, f"a request finds {cached} of {len(slot.prefix)} tokens in the cache"
         )
-        if memory is None:
-            return plan
-        left = self._ledger.left(warmer.in_flight)
-        room = Room(
-            memory,
-            self._engine.cost(),
-            self._ledger.prefixes(),
-            frozenset(held),
-            left,
-            warmer.is_freeing,
-            self._sharing,
-        )
-        return admit(plan, wanted, room)
 
     def _apply(self, plan: Plan, warmer: Warmer, memory: Memory | None) -> None:
         is_told = memory is not None and memory.blocked is not None
@@ -335,23 +299,11 @@ class Daemon:
         for item in plan.warm:
             # Should it find no room after all, that is news.
             self._ledger.slots[item.key].mark_pending()
-        self._declare(plan)
+        self._planner.declare(plan)
         warmer.carry_out(plan)
         kept_for_now = {drop.key for drop in plan.drop}
         for key in [key for key in self._ledger.retired if key not in kept_for_now]:
             del self._ledger.retired[key]
-
-    def _declare(self, plan: Plan) -> None:
-        """Tell the engine what is to be held, so that what prefixes share is there once."""
-        dropped = {drop.key for drop in plan.drop}
-        # What waits for the pressure to go keeps what has been done of it; what lacks bytes does not.
-        lacking = {key for key, shortage in plan.short.items() if shortage.needed or key in dropped}
-        declared = frozenset(self._ledger.slots) - lacking
-        if declared != self._declared:
-            self._declared = declared
-            self._engine.declare(
-                [self._ledger.slots[key].prefix for key in self._ledger.slots if key in declared]
-            )
 
     def _fill(self) -> None:
         if self._warmer is not None:
@@ -366,7 +318,7 @@ class Daemon:
         is_news = is_news or any(drop.after is None for drop in plan.drop)
         self._generation = generation
         if is_news:
-            costs = entry_costs(plan, self._ledger.prefixes(), self._engine.cost(), self._sharing)
+            costs = self._planner.costs(plan)
             self._tell.plan(plan, generation, sum(cost.own for cost in costs if cost.fits))
             for cost in costs:
                 self._tell.planned(self._ledger.slots[cost.key], cost)
