@@ -44,13 +44,15 @@ def captured(server: Server, tmp_path: Path, requests: list[Json], *args: str) -
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
+        assert process.stdout is not None
         assert process.stderr is not None
         first = process.stderr.readline()
         while process.poll() is None and first.startswith("waiting"):
             for request in requests:
                 server.chat(**request)
-        out, error = process.communicate(timeout=PATIENCE)
-        return process.returncode, out, first + error
+        # Not `communicate`: it does not know of lines that came along with the first.
+        out, error = process.stdout.read(), process.stderr.read()
+        return process.wait(PATIENCE), out, first + error
 
 
 def test_explain_shows_the_texts_on_the_terminal_and_nowhere_else(
