@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench import (
+    busy,
     edits,
     growth,
     handout,
@@ -35,6 +36,7 @@ BENCHMARKS: dict[str, Callable[[Setting], Result]] = {
     "save_to_plan": saves.run_save_to_plan,
     "add_one": saves.run_add_one,
     "interference": interference.run,
+    "busy": busy.run,
     "idle": idle.run,
     "reloads": reloads.run,
     "sharing": sharing.run,

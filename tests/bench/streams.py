@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
-import statistics
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,84 +20,104 @@ class Stream:
     """One streamed answer.
 
     Attributes:
-        first: Milliseconds from sending the request to the first token's line.
-        decode: Tokens a second from the first to the last one.
+        sent: When the request was sent, by `time.perf_counter`.
+        first: When the first token's line came.
+        last: When the last one came.
         tokens: Of the answer.
     """
 
+    sent: float
     first: float
-    decode: float
+    last: float
     tokens: int
+
+    @property
+    def wait(self) -> float:
+        """Milliseconds to the first token."""
+        return (self.first - self.sent) * 1000
+
+    @property
+    def decode(self) -> float:
+        """Tokens a second from the first to the last one."""
+        return (self.tokens - 1) / (self.last - self.first)
 
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """Requests that were sent at once.
+    """Requests that were there at the same time.
 
     Attributes:
         streams: Their answers.
-        seconds: From the sending of the first to the end of the last answer.
     """
 
     streams: Sequence[Stream]
-    seconds: float
+
+    @property
+    def began(self) -> float:
+        """When the first was sent."""
+        return min(stream.sent for stream in self.streams)
+
+    @property
+    def ended(self) -> float:
+        """When the last token of all came."""
+        return max(stream.last for stream in self.streams)
+
+    @property
+    def tokens(self) -> int:
+        """Of all answers."""
+        return sum(stream.tokens for stream in self.streams)
 
     @property
     def rate(self) -> float:
         """Tokens of all answers together, a second."""
-        return sum(stream.tokens for stream in self.streams) / self.seconds
-
-    @property
-    def decode(self) -> float:
-        """Tokens a second of one answer: the median."""
-        return statistics.median(stream.decode for stream in self.streams)
-
-    def first(self, share: float) -> float:
-        """Milliseconds after which this share of the requests had their first token."""
-        ordered = sorted(stream.first for stream in self.streams)
-        return ordered[max(0, round(share * len(ordered)) - 1)]
+        return self.tokens / (self.ended - self.began)
 
 
-def send(server: Server, prompts: Sequence[list[Json]], max_tokens: int, **more: Any) -> Burst:
-    """Send requests at once, and wait for all answers.
+def send(
+    server: Server, prompts: Sequence[list[Json]], max_tokens: int, *, apart: float = 0.0, **more: Any
+) -> Burst:
+    """Send requests, each on a connection of its own, and wait for all answers.
+
+    Args:
+        server: Where to.
+        prompts: The messages of each.
+        max_tokens: Of each answer.
+        apart: Seconds between two requests.
+        more: Further parameters of each request.
 
     Raises:
         RuntimeError: One was not answered as it should be.
     """
     bodies = [
-        {"messages": messages, "max_tokens": max_tokens, "temperature": 0, "stream": True, **more}
+        {
+            "messages": messages,
+            "max_tokens": max_tokens,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **more,
+        }
         for messages in prompts
     ]
-    found: list[Stream | None] = [None] * len(bodies)
-    start = threading.Barrier(len(bodies) + 1)
+    with ThreadPoolExecutor(len(bodies)) as pool:
+        start = threading.Barrier(len(bodies))
 
-    def ask(number: int) -> None:
-        start.wait()
-        found[number] = _ask(server.port, bodies[number])
+        def ask(number: int) -> Stream:
+            start.wait()
+            time.sleep(number * apart)
+            return _ask(server.port, bodies[number])
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(len(bodies))]
-    for thread in threads:
-        thread.start()
-    start.wait()
-    began = time.perf_counter()
-    for thread in threads:
-        thread.join()
-    seconds = time.perf_counter() - began
-    streams = [stream for stream in found if stream is not None]
-    if len(streams) < len(bodies):
-        raise RuntimeError(f"{len(bodies) - len(streams)} of {len(bodies)} requests failed")
-    return Burst(streams, seconds)
+        return Burst(list(pool.map(ask, range(len(bodies)))))
 
 
 def _ask(port: int, body: Json) -> Stream:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=process.PATIENCE)
-    began = time.perf_counter()
-    body = {**body, "stream_options": {"include_usage": True}}
+    sent = time.perf_counter()
     connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
     answer = connection.getresponse()
     if answer.status != 200:
         raise RuntimeError(f"a request was answered with {answer.status}")
-    first = last = 0.0
+    lines: list[float] = []
     tokens = 0
     # Lines that begin with a colon keep the connection alive while the prompt is computed.
     for line in answer:
@@ -105,9 +125,8 @@ def _ask(port: int, body: Json) -> Stream:
             continue
         event = json.loads(line[len(b"data: ") :])
         if event["choices"]:
-            last = time.perf_counter()
-            first = first or last
+            lines.append(time.perf_counter())
         if event.get("usage"):
             tokens = int(event["usage"]["completion_tokens"])
     connection.close()
-    return Stream((first - began) * 1000, (tokens - 1) / max(last - first, 1e-9), tokens)
+    return Stream(sent, lines[0], lines[-1], tokens)
