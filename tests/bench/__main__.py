@@ -19,6 +19,7 @@ from tests.bench import (
     handout,
     idle,
     interference,
+    matching,
     memory_limit,
     planning,
     reloads,
@@ -42,13 +43,14 @@ BENCHMARKS: dict[str, Callable[[Setting], Result]] = {
     "sharing": sharing.run,
     "edits": edits.run,
     "planning": planning.run,
+    "matching": matching.run,
     "handout": handout.run,
     "memory_limit": memory_limit.run,
     "growth": growth.run,
 }
 # Growth does not depend on the model's size, and a real one takes many minutes over it; the store is measured
 # on toy models of several kinds, or on state that was never computed.
-ON_TINY_ONLY = {"reloads", "sharing", "edits", "planning", "handout", "memory_limit", "growth"}
+ON_TINY_ONLY = {"reloads", "sharing", "edits", "planning", "matching", "handout", "memory_limit", "growth"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

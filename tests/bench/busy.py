@@ -31,9 +31,9 @@ SHORTEST, LARGEST = 200, 2000
 HOW = (
     f"{REQUESTS} streamed chat requests of about {USER_TOKENS} tokens, all different, sent at the same time "
     f"to a server process; answers of {ANSWER_TOKENS} tokens, or longer (up to {LONGEST}) where they would "
-    f"be over within {SECONDS:.0f} s. Each round sends them once while nothing is to be warmed and once while "
-    f"{ENTRIES} entries are, in turning order, to one server for each live_share; and, at the default, also "
-    "spread over the time that they take together. Rounds in which the warming was not under way from "
+    f"be over within {SECONDS:.0f} s. Each round sends them once while nothing is to be warmed and once "
+    f"while {ENTRIES} entries are, in turning order, to one server for each live_share; and, at the default, "
+    "also spread over the time that they take together. Rounds in which the warming was not under way from "
     "before the first request to after the last answer are left out. mlx-lm's own prompt cache is switched "
     "off. The server notes when each step of warming began and ended, by the clock of the client: so "
     "warming's part of a request's wait for its first token, and of the time from the first to the last "

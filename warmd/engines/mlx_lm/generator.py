@@ -228,7 +228,7 @@ class WarmingResponseGenerator(server.ResponseGenerator):  # type: ignore[misc] 
         if not (isinstance(args.stop_words, list) and all(isinstance(word, str) for word in args.stop_words)):
             raise ValueError("stop must be a string or a list of strings")
         # The server flattens messages in place.
-        chat = _chat(request, args) if request.request_type == "chat" else None
+        chat = take_chat(request, args) if request.request_type == "chat" else None
         found = super()._tokenize(tokenizer, request, args)
         if not found[0]:
             raise ValueError("the prompt is empty")
@@ -255,9 +255,10 @@ class WarmingResponseGenerator(server.ResponseGenerator):  # type: ignore[misc] 
         return not self._generation_thread.is_alive()
 
 
-def _chat(request: Any, args: Any) -> Chat:
-    messages, tools = copy.deepcopy(request.messages), copy.deepcopy(request.tools)
-    return Chat(messages, tools, dict(args.chat_template_kwargs or {}))
+def take_chat(request: Any, args: Any) -> Chat:
+    """What a client sent, as it was before the server works on it."""
+    # It works on the messages only, and a template cannot change what it is given.
+    return Chat(copy.deepcopy(request.messages), request.tools, dict(args.chat_template_kwargs or {}))
 
 
 def _describe(error: BaseException, *, is_started: bool) -> str:
