@@ -17,6 +17,7 @@ from tests.bench import (
     edits,
     growth,
     handout,
+    healing,
     idle,
     interference,
     matching,
@@ -47,10 +48,21 @@ BENCHMARKS: dict[str, Callable[[Setting], Result]] = {
     "handout": handout.run,
     "memory_limit": memory_limit.run,
     "growth": growth.run,
+    "healing": healing.run,
 }
 # Growth does not depend on the model's size, and a real one takes many minutes over it; the store is measured
 # on toy models of several kinds, or on state that was never computed.
-ON_TINY_ONLY = {"reloads", "sharing", "edits", "planning", "matching", "handout", "memory_limit", "growth"}
+ON_TINY_ONLY = {
+    "reloads",
+    "sharing",
+    "edits",
+    "planning",
+    "matching",
+    "handout",
+    "memory_limit",
+    "growth",
+    "healing",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

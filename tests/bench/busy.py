@@ -155,7 +155,7 @@ class _Stage:
 
     def steps(self) -> list[recorded.Step]:
         """Every step of warming so far."""
-        return [step for step in recorded.read(self._noted) if not step.is_quick]
+        return recorded.read_warming(self._noted)
 
     def _send(self, apart: float) -> Burst | None:
         prompts = [[{"role": "user", "content": self._text()}] for _ in range(REQUESTS)]

@@ -24,12 +24,10 @@ class Step(NamedTuple):
     Attributes:
         began: By `time.perf_counter`, which all processes of a machine share.
         ended: Likewise.
-        is_quick: True for what is done whoever waits, as it takes no time.
     """
 
     began: float
     ended: float
-    is_quick: bool
 
     @property
     def seconds(self) -> float:
@@ -41,10 +39,10 @@ class Step(NamedTuple):
         return max(0.0, min(self.ended, ended) - max(self.began, began))
 
 
-def read(path: Path) -> list[Step]:
-    """The steps so far."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [Step(*found) for found in map(json.loads, lines)]
+def read_warming(path: Path) -> list[Step]:
+    """The steps so far, without those that are done whoever waits, as they take no time."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [Step(began, ended) for began, ended, is_quick in map(json.loads, lines) if not is_quick]
 
 
 @contextmanager
