@@ -11,7 +11,7 @@ FIRST_TOKENS = 32
 MIN_TOKENS = 8
 """A smaller chunk costs about as much as this one."""
 AIM = 0.8
-"""Of the time that a chunk may take. No two take the same: half of those that aim at the limit would miss it."""
+"""Of the time that a chunk may take: no two take the same, and half of those that aim at it take more."""
 MIN_SECONDS = 0.02
 """Live requests are not interrupted for less."""
 
