@@ -24,6 +24,8 @@ USER_TOKENS, ANSWER_TOKENS = 64, 48
 SHARES = (0.0, 0.1, 0.3)
 SECONDS, LONGEST = 2.0, 512
 """Answers are longer than that, up to so many tokens, where the requests would be over in less time."""
+SPREAD_SECONDS = 10.0
+"""They are also spread where they take less together."""
 ENTRY_SECONDS = 0.5
 """About what one entry takes to warm."""
 SHORTEST, LARGEST = 200, 2000
@@ -33,12 +35,12 @@ HOW = (
     f"to a server process; answers of {ANSWER_TOKENS} tokens, or longer (up to {LONGEST}) where they would "
     f"be over within {SECONDS:.0f} s. Each round sends them once while nothing is to be warmed and once "
     f"while {ENTRIES} entries are, in turning order, to one server for each live_share; and, at the default, "
-    "also spread over the time that they take together. Rounds in which the warming was not under way from "
-    "before the first request to after the last answer are left out. mlx-lm's own prompt cache is switched "
-    "off. The server notes when each step of warming began and ended, by the clock of the client: so "
-    "warming's part of a request's wait for its first token, and of the time from the first to the last "
-    "token of all, are known whatever else the machine does. The former may be one chunk, the latter "
-    "live_share."
+    f"also spread over the time that they take together, if that is below {SPREAD_SECONDS:.0f} s. Rounds in "
+    "which the warming was not under way from before the first request to after the last answer are left "
+    "out. mlx-lm's own prompt cache is switched off. The server notes when each step of warming began and "
+    "ended, by the clock of the client: so warming's part of a request's wait for its first token, and of "
+    "the time from the first to the last token of all, are known whatever else the machine does. The former "
+    "may be one chunk, the latter live_share."
 )
 
 
@@ -52,7 +54,8 @@ def run(setting: Setting) -> Result:
         for stage in stages:
             stage.prepare(setting.rounds)
         kinds = [(stage, _Samples(f"live_share {stage.share:.0%}"), False) for stage in stages]
-        kinds.append((default, _Samples(f"live_share {default.share:.0%}, spread"), True))
+        if default.seconds < SPREAD_SECONDS:
+            kinds.append((default, _Samples(f"live_share {default.share:.0%}, spread"), True))
         for number in range(setting.rounds):
             for stage, samples, is_spread in kinds:
                 stage.measure(samples, number, is_spread=is_spread)
@@ -85,7 +88,12 @@ class _Samples:
 
 
 class _Stage:
-    """A server with one live_share."""
+    """A server with one live_share.
+
+    Attributes:
+        share: It.
+        seconds: What all requests together take when nothing is warmed.
+    """
 
     def __init__(self, setting: Setting, folder: Path, texts: Texts, share: float) -> None:
         self.share = share
@@ -95,6 +103,7 @@ class _Stage:
         self._noted = folder / f"steps-{share}"
         self._numbers = itertools.count()
         self._answer = ANSWER_TOKENS
+        self.seconds = 0.0
         self._entries: list[Json] = []
         self._server: Server
         self._stack = ExitStack()
@@ -123,8 +132,9 @@ class _Stage:
     def prepare(self, rounds: int) -> None:
         """Set up what a process sets up once, and see how quick the model is."""
         self._server.wait_for("daemon.ready")
-        while self._answer < LONGEST and _seconds(self._send(0.0)) < SECONDS:
+        while (found := self._send(0.0).seconds) < SECONDS and self._answer < LONGEST:
             self._answer *= 2
+        self.seconds = found
         save(self._prompts, [make_entry("first", self._texts.make(SHORTEST, 0))])
         milliseconds = self._server.wait_for("entry.warmed")["ms"]
         tokens = round(SHORTEST * ENTRY_SECONDS * 1000 / milliseconds)
@@ -134,14 +144,13 @@ class _Stage:
 
     def measure(self, samples: _Samples, number: int, *, is_spread: bool) -> None:
         """One round."""
-        apart = _seconds(samples.without[-1]) / REQUESTS if is_spread and samples.without else 0.0
-        if is_spread and not samples.without:
-            apart = _seconds(self._send(0.0)) / REQUESTS
-        ways = [lambda: self._send(apart), lambda: self._send_beside(apart)]
-        order = (0, 1) if number % 2 == 0 else (1, 0)
-        found = {way: ways[way]() for way in order}
-        without, beside = found[0], found[1]
-        if without is None or beside is None:
+        apart = self.seconds / REQUESTS if is_spread else 0.0
+        is_first = number % 2 == 1
+        beside = self._send_beside(apart) if is_first else None
+        without = self._send(apart)
+        if not is_first:
+            beside = self._send_beside(apart)
+        if beside is None:
             samples.left_out += 1
             return
         samples.without.append(without)
@@ -157,7 +166,7 @@ class _Stage:
         """Every step of warming so far."""
         return recorded.read_warming(self._noted)
 
-    def _send(self, apart: float) -> Burst | None:
+    def _send(self, apart: float) -> Burst:
         prompts = [[{"role": "user", "content": self._text()}] for _ in range(REQUESTS)]
         return send(self._server, prompts, self._answer, apart=apart)
 
@@ -184,10 +193,6 @@ class _Stage:
         address = f"http://127.0.0.1:{self._server.port}/warmd/status"
         with urllib.request.urlopen(address, timeout=process.PATIENCE) as answer:
             return all(entry["state"] == "warm" for entry in json.load(answer)["entries"])
-
-
-def _seconds(burst: Burst | None) -> float:
-    return burst.ended - burst.began if burst is not None else 0.0
 
 
 def _rows(samples: _Samples, share: float) -> Iterator[Row]:

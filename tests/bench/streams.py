@@ -63,6 +63,11 @@ class Burst:
         return max(stream.last for stream in self.streams)
 
     @property
+    def seconds(self) -> float:
+        """From the first to the last."""
+        return self.ended - self.began
+
+    @property
     def tokens(self) -> int:
         """Of all answers."""
         return sum(stream.tokens for stream in self.streams)
@@ -70,7 +75,7 @@ class Burst:
     @property
     def rate(self) -> float:
         """Tokens of all answers together, a second."""
-        return self.tokens / (self.ended - self.began)
+        return self.tokens / self.seconds
 
 
 def send(
