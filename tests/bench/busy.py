@@ -217,7 +217,8 @@ def _rows(samples: _Samples, share: float) -> Iterator[Row]:
     kept = ratios([burst.rate for burst in samples.beside], [burst.rate for burst in samples.without])
     yield summarise(f"{samples.what}: throughput lost", [100 * (1 - each) for each in kept], "%")
     name = f"{samples.what}: warming within the decoding"
-    yield summarise(name, samples.shares, "%", at_most=100 * share)
+    # With a share of 0 what is left is warming that goes on while the last token is on its way to its client.
+    yield summarise(name, samples.shares, "%", at_most=100 * share or None)
     if samples.left_out:
         yield summarise(f"{samples.what}: rounds left out", [samples.left_out], "rounds")
 
