@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
 
 from tests.test_daemon import entry, running
-from warmd.engines.base import Chat, LiveRequest
-from warmd.radix import pack
+from warmd.engines.base import Chat, LiveRequest, Prefix
+from warmd.ledger import Slot
+from warmd.prompts.document import Entry
+from warmd.radix import common_length, pack
 from warmd.status import LiveCounts
-from warmd.traffic import Suggestions, is_near
+from warmd.tell import Teller
+from warmd.traffic import Suggestions, Traffic, is_near
 
 
 @pytest.fixture
@@ -125,3 +129,39 @@ def test_a_shorter_beginning_is_one_of_its_own_only_where_it_came_more_often() -
     assert [(found.tokens, found.times) for found in suggestions.found()] == [(1792, 3)]
     suggestions.count(request("x" * 600))
     assert [(found.tokens, found.times) for found in suggestions.found()] == [(512, 4), (1792, 3)]
+
+
+def wanted(*texts: str) -> dict[str, Slot]:
+    """Slots of entries whose prefixes are these texts, a token each character."""
+    prefixes = [Prefix(tuple(map(ord, text))) for text in texts]
+    document = [Entry(text, 0, (), None, {}, 0, "") for text in texts]
+    return {
+        prefix.key: Slot(entry, prefix, (entry.name,))
+        for entry, prefix in zip(document, prefixes, strict=True)
+    }
+
+
+def test_of_several_entries_that_begin_alike_the_one_of_which_most_was_there_is_missed() -> None:
+    traffic, rng = Traffic(Teller(lambda event: None)), random.Random(3)
+    for _ in range(50):
+        texts = {"".join(rng.choices("ab", k=rng.randint(1, 12))) for _ in range(8)}
+        traffic.follow(wanted(*texts))
+        for text in ("".join(rng.choices("abc", k=8)) for _ in range(30)):
+            traffic.near_misses.clear()
+            traffic.request(request(text))
+            matched = {each: common_length(each, text) for each in texts}
+            most = max(matched.values())
+            near = [each for each in texts if matched[each] == most and is_near(most, len(each))]
+            found = [(miss.matched, len(miss.entry)) for miss in traffic.near_misses]
+            assert found == ([(most, min(map(len, near)))] if near else [])
+
+
+def test_entries_that_are_wanted_no_more_are_not_missed() -> None:
+    traffic = Traffic(Teller(lambda event: None))
+    for texts in (("abcd", "abcdef"), ("abcdef",), ("abcdef", "abcde")):
+        traffic.follow(wanted(*texts))
+        traffic.request(request("abcx"))
+    assert [miss.entry for miss in traffic.near_misses] == ["abcd", "abcdef", "abcde"]
+    traffic.follow({})
+    traffic.request(request("abcx"))
+    assert traffic.counts.near_misses == 3

@@ -16,7 +16,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from warmd.engines.base import LiveRequest
 from warmd.errors import WarmdError
 from warmd.ledger import Slot
-from warmd.radix import Sharing, Tokens
+from warmd.radix import Node, Sharing, Tokens
 from warmd.status import LiveCounts
 
 NEAR_TOKENS = 64
@@ -105,6 +105,7 @@ class Traffic:
         self._tell = tell
         self._slots: Mapping[str, Slot] = {}
         self._sharing = Sharing()
+        self._nearest: dict[tuple[Node[int], bool], str | None] = {}
         self.near_misses: deque[NearMiss] = deque(maxlen=REMEMBERED)
         self.suggestions = Suggestions()
         self.listeners = Listeners()
@@ -112,12 +113,14 @@ class Traffic:
 
     def follow(self, slots: Mapping[str, Slot]) -> None:
         """From now on these are the wanted prefixes, by key."""
-        self._sharing.become({key: slot.prefix.packed for key, slot in slots.items()})
+        if slots.keys() != self._slots.keys():
+            self._sharing.become({key: slot.prefix.packed for key, slot in slots.items()})
+            self._nearest = {}
         self._slots = dict(slots)
 
     def forget(self) -> None:
         """Start over: another model has other tokens."""
-        self._slots, self._sharing = {}, Sharing()
+        self._slots, self._sharing, self._nearest = {}, Sharing(), {}
         self.near_misses.clear()
         self.suggestions = Suggestions()
 
@@ -138,16 +141,24 @@ class Traffic:
 
     def _look_for_near_miss(self, request: LiveRequest) -> None:
         node, matched = self._sharing.walk(request.tokens)
-        ends = [self._slots[below.key] for below in node if below.key in self._slots]
-        near = [slot for slot in ends if is_near(matched, len(slot.prefix))]
-        if not near:
+        key = self._shortest_beyond(node, matched)
+        if key is None or not is_near(matched, len(self._slots[key].prefix)):
             return
-        # The shortest of several is the one of which most was there.
-        slot = min(near, key=lambda item: len(item.prefix))
+        slot = self._slots[key]
         slot.near_misses += 1
         self.counts.near_misses += 1
         self.near_misses.append(NearMiss(slot.names[0], time(), matched, slot, request))
         self._tell.near_miss(slot, request, matched)
+
+    def _shortest_beyond(self, node: Node[int], matched: int) -> str | None:
+        """Of the entries that go on from where a request parts from them, that of which most was there."""
+        place = node, matched < node.end
+        if place not in self._nearest:
+            # Once for each place: hundreds of entries may begin alike.
+            ends = (below for below in node if below.end > matched and below.key in self._slots)
+            found = min(ends, key=lambda below: below.end, default=None)
+            self._nearest[place] = found.key if found is not None else None
+        return self._nearest[place]
 
 
 def is_near(matched: int, size: int) -> bool:

@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench import (
+    busy,
     edits,
     growth,
     handout,
+    healing,
     idle,
     interference,
+    matching,
     memory_limit,
     planning,
     reloads,
@@ -35,18 +38,31 @@ BENCHMARKS: dict[str, Callable[[Setting], Result]] = {
     "save_to_plan": saves.run_save_to_plan,
     "add_one": saves.run_add_one,
     "interference": interference.run,
+    "busy": busy.run,
     "idle": idle.run,
     "reloads": reloads.run,
     "sharing": sharing.run,
     "edits": edits.run,
     "planning": planning.run,
+    "matching": matching.run,
     "handout": handout.run,
     "memory_limit": memory_limit.run,
     "growth": growth.run,
+    "healing": healing.run,
 }
 # Growth does not depend on the model's size, and a real one takes many minutes over it; the store is measured
 # on toy models of several kinds, or on state that was never computed.
-ON_TINY_ONLY = {"reloads", "sharing", "edits", "planning", "handout", "memory_limit", "growth"}
+ON_TINY_ONLY = {
+    "reloads",
+    "sharing",
+    "edits",
+    "planning",
+    "matching",
+    "handout",
+    "memory_limit",
+    "growth",
+    "healing",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

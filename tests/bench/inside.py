@@ -18,7 +18,7 @@ import mlx.core as mx
 from mlx_lm import server
 
 from tests.serving import process
-from warmd.config import MemorySettings, Settings, WatchSettings
+from warmd.config import MemorySettings, Settings, WarmSettings, WatchSettings
 from warmd.daemon import Daemon
 from warmd.engines.mlx_lm.engine import MlxLmEngine
 from warmd.engines.mlx_lm.generator import EngineRoom, WarmingResponseGenerator, WatchedModelProvider
@@ -114,10 +114,12 @@ class Inside:
 
     Attributes:
         told: All that the daemon told.
+        room: Shared with the engine's thread.
     """
 
     def __init__(self, engine: MlxLmEngine, room: EngineRoom, path: Path, settings: Settings) -> None:
         self.daemon = Daemon(engine, path, settings, emit=self._emit)
+        self.room = room
         self.store = room.store
         self.told: list[Told] = []
         self._news = anyio.Event()
@@ -140,10 +142,12 @@ class Inside:
 
 
 @asynccontextmanager
-async def running(model: Path, path: Path, guard: RecordingGuard) -> AsyncIterator[Inside]:
+async def running(
+    model: Path, path: Path, guard: RecordingGuard, warm: WarmSettings | None = None
+) -> AsyncIterator[Inside]:
     """A daemon for a warm-prompts file, with the engine's thread of `warmd serve` behind it."""
     watch, memory = WatchSettings(settle=0.02, ceiling=0.1), MemorySettings(look=LOOK)
-    settings = Settings(watch=watch, memory=memory)
+    settings = Settings(watch=watch, memory=memory, warm=warm or WarmSettings())
     room = EngineRoom(WarmStore(), guard, Pace(CHUNK, 60.0))
     provider = _make_provider(model, room)
     with _noting(guard):

@@ -150,11 +150,18 @@ def make_messages(system: str, user: str) -> list[Json]:
 
 @contextmanager
 def serve(
-    setting: Setting, prompts: Path, entries: Sequence[Json], *, flags: Sequence[str] = (), **variables: str
+    setting: Setting,
+    prompts: Path,
+    entries: Sequence[Json],
+    *,
+    flags: Sequence[str] = (),
+    module: str = "warmd",
+    **variables: str,
 ) -> Iterator[Server]:
     """A `warmd serve` whose entries are warm."""
     save(prompts, entries)
-    with serving(setting.model, prompts, *flags, environment=setting.environment | variables) as server:
+    environment = setting.environment | variables
+    with serving(setting.model, prompts, *flags, environment=environment, module=module) as server:
         for _ in entries:
             server.wait_for("entry.warmed")
         yield server

@@ -42,11 +42,13 @@ def free_port() -> int:
 class Server:
     """A running `warmd serve`, its log lines and an HTTP client for it."""
 
-    def __init__(self, arguments: Sequence[str], *, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, arguments: Sequence[str], *, environment: dict[str, str] | None = None, module: str = "warmd"
+    ) -> None:
         self.port = free_port()
         # Short, for sockets; several servers run at once in some tests.
         self.state = tempfile.TemporaryDirectory(prefix="warmd-test-")
-        command = [sys.executable, "-m", "warmd", "serve", "--port", str(self.port), *arguments]
+        command = [sys.executable, "-m", module, "serve", "--port", str(self.port), *arguments]
         self.process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
@@ -132,10 +134,18 @@ def text(answer: Json) -> str:
 
 @contextmanager
 def serving(
-    model: Path | str, prompts: Path, *arguments: str, environment: dict[str, str] | None = None
+    model: Path | str,
+    prompts: Path,
+    *arguments: str,
+    environment: dict[str, str] | None = None,
+    module: str = "warmd",
 ) -> Iterator[Server]:
     """A server on a model and a prompts file, killed at the end if a test left it running."""
-    server = Server(["--model", str(model), "--prompts", str(prompts), *arguments], environment=environment)
+    server = Server(
+        ["--model", str(model), "--prompts", str(prompts), *arguments],
+        environment=environment,
+        module=module,
+    )
     try:
         yield server
     finally:

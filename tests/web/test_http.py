@@ -9,7 +9,9 @@ from importlib.resources import files
 
 import pytest
 
+from tests.serving.process import PATIENCE
 from tests.web.stage import Stage, staged
+from warmd.engines.mlx_lm.http import listen
 from warmd.web.site import PATHS, is_path
 
 
@@ -125,3 +127,16 @@ def test_the_page_needs_nothing_else(stage: Stage) -> None:
     assert "innerHTML" not in body
     assert stage.looks == 0
     assert {part.name for part in files("warmd.web").iterdir()} >= {"page.html", "page.css", "page.js"}
+
+
+def test_many_clients_may_connect_at_the_same_time() -> None:
+    # As while a model is loaded: nobody accepts yet.
+    server = listen("127.0.0.1", 0)
+    clients: list[socket.socket] = []
+    try:
+        for _ in range(64):
+            clients.append(socket.create_connection(("127.0.0.1", server.server_port), timeout=PATIENCE))
+    finally:
+        for client in clients:
+            client.close()
+        server.server_close()

@@ -42,7 +42,9 @@ class EngineRoom:
         store: The warm prefixes; only the engine's thread touches it, but for its snapshots.
         guard: Keeps warming within the memory limit.
         pace: Sizes the steps of warming.
-        is_prefilling: True while a request's prompt is being computed.
+        is_prefilling: True while a request's prompt is being computed, or waits for a place in the batch.
+        is_waiting: True while a request that was taken has not begun.
+        is_queued: Whether a request has not even been taken.
         ordinary_bytes: What mlx-lm's own prompt cache holds; from any thread.
         loaded: The loaded model, replaced as a whole; None while there is none.
         is_started: True once the engine's thread asked for its first work: the default model is loaded.
@@ -54,7 +56,8 @@ class EngineRoom:
         self.store = store
         self.guard = guard
         self.pace = pace
-        self.is_prefilling = False
+        self.is_prefilling = self.is_waiting = False
+        self.is_queued: Callable[[], bool] = lambda: False
         self.ordinary_bytes: Callable[[], int] = lambda: 0
         self.loaded: LoadedModel | None = None
         self.is_started = False
@@ -102,7 +105,7 @@ class EngineRoom:
         """Between two tokens of live requests: what takes no time, or a share of it if they only decode."""
         if self.desk.step_quick():
             return
-        if self.is_prefilling:
+        if self.is_prefilling or self.is_waiting or self.is_queued():
             self.pace.busy()
             return
         with self.pace.sharing() as may_step:
@@ -125,10 +128,10 @@ class EngineRoom:
 
 
 class WatchedBatchGenerator(server.BatchGenerator):  # type: ignore[misc] # as below
-    """mlx-lm's batch generator, which tells whether it is prefilling or only decoding.
+    """mlx-lm's batch generator, which lets a little warming in between while it only decodes.
 
     Args:
-        room: Is told.
+        room: Is told whether it does, and has the warming.
     """
 
     def __init__(self, *args: Any, room: EngineRoom, **more: Any) -> None:
@@ -136,13 +139,16 @@ class WatchedBatchGenerator(server.BatchGenerator):  # type: ignore[misc] # as b
         super().__init__(*args, **more)
 
     def insert_segments(self, *args: Any, **more: Any) -> Any:
-        self._room.is_prefilling = True
+        self._room.is_prefilling, self._room.is_waiting = True, False
         return super().insert_segments(*args, **more)
 
     def next(self) -> Any:
+        # Not after it: the tokens would wait. And not only where the server looks for requests, every half
+        # second: while they keep coming, it finds one each time.
+        self._room.step_while_serving()
         found = super().next()
-        # Responses of the first kind are of prompts.
-        self._room.is_prefilling = bool(found[0])
+        # Responses of the first kind are of prompts. A batch that is full leaves prompts where they are.
+        self._room.is_prefilling = bool(found[0] or self._unprocessed_sequences)
         return found
 
 
@@ -155,6 +161,11 @@ class RequestQueue(Queue[Any]):
         """Whoever waits for a request finds that there is none. From any thread."""
         if self.empty():
             self.put(self._WAKE)
+
+    def has_request(self) -> bool:
+        """True when a request waits."""
+        with self.mutex:
+            return any(item is not self._WAKE for item in self.queue)
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """The next request.
@@ -222,25 +233,23 @@ class WarmingResponseGenerator(server.ResponseGenerator):  # type: ignore[misc] 
         super().__init__(provider, cache)
         # The thread may wait at the old queue, a tenth of a second at most; no request has come yet.
         self.requests = RequestQueue()
+        room.is_queued = self.requests.has_request
         room.desk.on_submit = self.requests.wake
 
     def _next_request(self, timeout: float | None = None) -> Any:
         self._room.thread_started()
         self._warm_cache.model_key = self.model_provider.model_key
         request = super()._next_request(None)
-        if timeout is None:
-            if request is None:
-                self._room.step_while_serving()
-            return request
-        if request is not None:
-            return request
-        self._room.pace.idle()
-        if self._room.desk.step():
-            return super()._next_request(None)
-        return super()._next_request(timeout)
+        if request is None and timeout is not None:
+            self._room.pace.idle()
+            has_stepped = self._room.desk.step()
+            request = super()._next_request(None if has_stepped else timeout)
+        self._room.is_waiting = request is not None
+        return request
 
     def _serve_single(self, request: Any, stream: Any) -> None:
         queue, *rest = request
+        self._room.is_waiting = False
         super()._serve_single((SteppingQueue(queue, self._room), *rest), stream)
 
     def _tokenize(self, tokenizer: Any, request: Any, args: Any) -> Any:
@@ -250,7 +259,7 @@ class WarmingResponseGenerator(server.ResponseGenerator):  # type: ignore[misc] 
         if not (isinstance(args.stop_words, list) and all(isinstance(word, str) for word in args.stop_words)):
             raise ValueError("stop must be a string or a list of strings")
         # The server flattens messages in place.
-        chat = _chat(request, args) if request.request_type == "chat" else None
+        chat = take_chat(request, args) if request.request_type == "chat" else None
         found = super()._tokenize(tokenizer, request, args)
         if not found[0]:
             raise ValueError("the prompt is empty")
@@ -277,9 +286,10 @@ class WarmingResponseGenerator(server.ResponseGenerator):  # type: ignore[misc] 
         return not self._generation_thread.is_alive()
 
 
-def _chat(request: Any, args: Any) -> Chat:
-    messages, tools = copy.deepcopy(request.messages), copy.deepcopy(request.tools)
-    return Chat(messages, tools, dict(args.chat_template_kwargs or {}))
+def take_chat(request: Any, args: Any) -> Chat:
+    """What a client sent, as it was before the server works on it."""
+    # It works on the messages only, and a template cannot change what it is given.
+    return Chat(copy.deepcopy(request.messages), request.tools, dict(args.chat_template_kwargs or {}))
 
 
 def _describe(error: BaseException, *, is_started: bool) -> str:

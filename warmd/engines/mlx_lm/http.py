@@ -99,6 +99,9 @@ class HttpServer(ThreadingHTTPServer):
     """Listens from construction on; serves once `serve_forever` is called."""
 
     daemon_threads = True
+    # socketserver's own is 5: more requests at once, or while a model is loaded, would be refused or wait for
+    # their client's next try.
+    request_queue_size = 128
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

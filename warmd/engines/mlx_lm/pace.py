@@ -10,6 +10,8 @@ FIRST_TOKENS = 32
 """The first chunk of a model, before its rate is known."""
 MIN_TOKENS = 8
 """A smaller chunk costs about as much as this one."""
+AIM = 0.8
+"""Of the time that a chunk may take: no two take the same, and half of those that aim at it take more."""
 MIN_SECONDS = 0.02
 """Live requests are not interrupted for less."""
 
@@ -50,7 +52,7 @@ class Pace:
         if self._rate is None:
             return min(FIRST_TOKENS, self.max_tokens)
         # Rates rise with the size and fall with the position: no leaps.
-        size = min(int(self._rate * self._allowed), 2 * self._last_size, self.max_tokens)
+        size = min(int(self._rate * self._allowed * AIM), 2 * self._last_size, self.max_tokens)
         return min(max(size, MIN_TOKENS), self.max_tokens)
 
     @contextlib.contextmanager

@@ -85,6 +85,8 @@ class WarmStore:
         self._wanted: dict[str, Prefix] = {}
         self._sharing = Sharing()
         self._trees: dict[bool, KVTree] = {}
+        self.held: Mapping[str, Held] = MappingProxyType({})
+        """A snapshot that other threads may read: replaced at each change, never changed."""
         self.reset(quantising)
 
     def reset(self, quantising: Quantising | None = None) -> None:
@@ -243,7 +245,9 @@ class WarmStore:
         key = found.tree.held_at(found.match)
         if key is not None:
             self._hits[key] += 1
-            self._publish()
+            # Not all of them anew: a request waits for it.
+            hit = Held(self._kv_bytes[key], self._hits[key])
+            self.held = MappingProxyType({**self.held, key: hit})
         return key
 
     def _weigh(self) -> None:
@@ -262,7 +266,6 @@ class WarmStore:
         self._publish()
 
     def _publish(self) -> None:
-        self.held: Mapping[str, Held] = MappingProxyType(
+        self.held = MappingProxyType(
             {key: Held(self._kv_bytes[key], hits) for key, hits in self._hits.items()}
         )
-        """A snapshot that other threads may read: replaced at each change, never changed."""
