@@ -245,6 +245,31 @@ async def test_a_warming_that_is_still_wanted_goes_on_through_a_reload(path: Pat
         assert it.engine.names_of("warm") == ["a", "b"]
 
 
+async def test_a_warming_gives_way_to_an_entry_of_higher_priority(path: Path) -> None:
+    engine = FakeEngine()
+    gate = engine.hold("low")
+    async with running(path, entry("low"), entry("high", priority=1), engine=engine) as it:
+        await it.until(lambda: it.states() == {"low": "warming", "high": "warm"})
+        it.save(entry("low"), entry("high", "edited", priority=1))
+        await it.until(lambda: it.states()["high"] == "warm" and len(engine.names_of("warm")) > 3)
+        gate.set()
+        await it.applied(2)
+        assert engine.names_of("warm") == ["high", "low", "high", "low"]
+        assert it.named("entry.failed") == []
+
+
+async def test_a_warming_goes_on_beside_an_entry_of_equal_priority(path: Path) -> None:
+    engine = FakeEngine()
+    gate = engine.hold("first")
+    async with running(path, entry("first", priority=1), engine=engine) as it:
+        await it.until(lambda: it.states() == {"first": "warming"})
+        it.save(entry("second", priority=1), entry("first", priority=1))
+        await it.until(lambda: it.daemon.statistics().document.accepted == 2)
+        gate.set()
+        await it.applied(2)
+        assert engine.names_of("warm") == ["first", "second"]
+
+
 async def test_a_failed_warming_is_tried_again_later(path: Path) -> None:
     engine = FakeEngine()
     engine.fail_warm("a", ValueError("secret"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Set
+from dataclasses import dataclass
 
 import anyio
 from anyio.abc import TaskGroup
@@ -14,6 +15,14 @@ from warmd.engines.base import Engine, EngineDiedError, Held, NoRoomError
 from warmd.ledger import Ledger, Slot
 from warmd.plan import Drop, Plan, Shortage, Wanted
 from warmd.tell import Teller
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A warming under way."""
+
+    scope: anyio.CancelScope
+    priority: int
 
 
 class Warmer:
@@ -54,7 +63,7 @@ class Warmer:
         self._room_delay = room_delay
         self._randomness = randomness
         self._queue: list[Wanted] = []
-        self._in_flight: dict[str, anyio.CancelScope] = {}
+        self._in_flight: dict[str, _Flight] = {}
         self._drop_after: dict[str, list[Drop]] = {}
         self._dropping: set[str] = set()
 
@@ -86,16 +95,15 @@ class Warmer:
     def cancel(self, keys: Set[str]) -> None:
         """Stop warming these."""
         for key in keys & self.in_flight:
-            self._in_flight.pop(key).cancel()
+            self._in_flight.pop(key).scope.cancel()
 
     def renew(self, keys: Set[str]) -> None:
         """Stop and free these, whatever their state: the next plan begins them anew."""
+        begun = keys & (self.held().keys() | self._in_flight.keys())
         self.cancel(keys)
         for key in keys:
             self._ledger.slots[key].forgive()
-        self._drop(
-            [Drop(key, reason="it is to be warmed again") for key in sorted(keys & self.held().keys())]
-        )
+        self._drop([Drop(key, reason="it is to be warmed again") for key in sorted(begun)])
 
     def carry_out(self, plan: Plan) -> None:
         """Replace what is queued, and free what is to be freed; `fill` begins to warm."""
@@ -105,6 +113,15 @@ class Warmer:
             if drop.after is not None:
                 self._drop_after.setdefault(drop.after, []).append(drop)
         self._drop([drop for drop in plan.drop if drop.after is None])
+        self._give_way()
+
+    def _give_way(self) -> None:
+        """Stop the warming of lowest priority where a higher one waits; what it has done is kept."""
+        if not self._queue or self._turnstile.has_room:
+            return
+        lowest = min(self._in_flight.items(), key=lambda item: item[1].priority, default=None)
+        if lowest is not None and lowest[1].priority < self._queue[0].priority:
+            self.cancel({lowest[0]})
 
     # --- warming ---------------------------------------------------------------------------------
 
@@ -117,7 +134,7 @@ class Warmer:
 
     def _start(self, wanted: Wanted) -> None:
         slot, scope = self._ledger.slots[wanted.key], anyio.CancelScope()
-        self._in_flight[wanted.key] = scope
+        self._in_flight[wanted.key] = _Flight(scope, wanted.priority)
         slot.mark_warming()
         self._tell.warming(slot)
         self._tasks.start_soon(self._warm, wanted.key, slot, scope)
@@ -136,9 +153,10 @@ class Warmer:
         finally:
             slot.warm_seconds += time.perf_counter() - began
             self._turnstile.leave()
-            if self._in_flight.get(key) is scope:
+            flight = self._in_flight.get(key)
+            if flight is not None and flight.scope is scope:
                 del self._in_flight[key]
-            elif slot.state == "warming" and key not in self._in_flight:
+            elif slot.state == "warming" and flight is None:
                 slot.mark_pending()
         # Not reached when the daemon itself is told to stop.
         if scope.cancel_called:
@@ -230,9 +248,14 @@ class Turnstile:
         self.is_closed = False
         self.next = next
 
+    @property
+    def has_room(self) -> bool:
+        """True when there is a place."""
+        return self._free > 0
+
     def enter(self) -> bool:
         """Take a place, if there is one."""
-        if self._free == 0 or self.is_closed:
+        if not self.has_room or self.is_closed:
             return False
         self._free -= 1
         return True

@@ -101,8 +101,9 @@ class _Healing:
         return await self._healed(began)
 
     def _take_out(self, key: str) -> bool:
-        for tree in self._inside.store._trees.values():
-            tree.drop(key)
+        store = self._inside.store
+        for tree in store._trees.values():
+            tree.drop(key, store._wanted[key].packed)
         return True
 
     async def lose_all(self, path: Path, entries: list[Any]) -> _Healed:

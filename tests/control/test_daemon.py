@@ -65,6 +65,7 @@ async def test_rewarm_begins_a_running_warming_anew(path: Path) -> None:
         await it.until(lambda: it.states() == {"a": "warming"})
         await ask(it, "rewarm", names=["a"])
         await it.until(lambda: engine.names_of("warm") == ["a", "a"])
+        assert engine.names_of("drop") == ["a"]
         gate.set()
         await it.until(lambda: it.states() == {"a": "warm"})
         assert it.named("entry.failed") == []

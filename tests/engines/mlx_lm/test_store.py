@@ -12,8 +12,11 @@ from mlx_lm.models.cache import make_prompt_cache
 from tests.engines.mlx_lm.warming import answer, assert_same_answer, generated, ids, make_provider, warm
 from tests.toys import ARCHITECTURES
 from warmd.engines.base import Prefix
+from warmd.engines.mlx_lm.prefill import Prefill
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
+from warmd.engines.mlx_lm.state import Layout
 from warmd.engines.mlx_lm.store import Quantising, WarmStore
+from warmd.radix import pack
 
 KEY = ("model", None, None)
 TAIL = [7, 300, 21, 5]
@@ -55,6 +58,56 @@ def test_nothing_a_request_does_changes_what_is_held(model: Any) -> None:
     cold = answer(model, prefix + TAIL, make_prompt_cache(model))
     assert_same_answer(cold, answer(model, TAIL, first))
     assert_same_answer(cold, answer(model, TAIL, second))
+
+
+def begun(model: Any, store: WarmStore, tokens: list[int], steps: int) -> Prefill:
+    """A prefill after some steps of seven tokens."""
+    store.declare([Prefix(tuple(tokens))])
+    prefill = Prefill(Prefix(tuple(tokens)), store, make_provider(model), 7, lambda done: None)
+    for _ in range(steps):
+        assert prefill.step() is None
+    return prefill
+
+
+def test_a_request_gets_what_a_warming_has_done_so_far_and_the_warming_goes_on(model: Any) -> None:
+    store, tokens = WarmStore(), ids(60)
+    prefill = begun(model, store, tokens, 5)
+    store.offer(pack(tokens + TAIL))
+    found = store.match(tokens + TAIL)
+    assert found is not None
+    assert found.length == 35
+    cold = answer(model, tokens + TAIL, make_prompt_cache(model))
+    assert_same_answer(cold, answer(model, tokens[35:] + TAIL, found.copy(25 + len(TAIL))))
+    while (warmed := prefill.step()) is None:
+        pass
+    assert (warmed.new_tokens, warmed.reused_tokens) == (60, 0)
+    state = store.match(tokens + TAIL)
+    assert state is not None
+    assert_same_answer(cold, answer(model, TAIL, state.copy(len(TAIL))))
+    assert store.unfinished == set()
+
+
+@pytest.mark.parametrize("shared", [0, 10, 20])
+def test_a_request_that_begins_otherwise_leaves_a_warming_alone(model: Any, shared: int) -> None:
+    store, tokens = WarmStore(), ids(60)
+    prefill = begun(model, store, tokens, 5)
+    is_cut = shared >= 16 and Layout.of(prefill._cache, 35).is_cuttable
+    store.offer(pack(tokens[:shared] + ids(40, seed=5)))
+    assert (store.match(tokens) is not None) == is_cut
+    prefill.abandon()
+    assert store.unfinished == set()
+
+
+def test_what_is_in_doubt_is_not_kept_when_its_warming_is_stopped(model: Any) -> None:
+    store, tokens = WarmStore(), ids(60)
+    prefill = begun(model, store, tokens, 5)
+    store.offer(pack(tokens + TAIL))
+    assert prefill.step() is None
+    prefill.doubt()
+    prefill.abandon()
+    store.drop([Prefix(tuple(tokens)).key])
+    assert store.match(tokens + TAIL) is None
+    assert store.warm_bytes == 0
 
 
 def test_an_entry_that_goes_on_from_a_held_prefix_prefills_only_the_rest(model: Any) -> None:

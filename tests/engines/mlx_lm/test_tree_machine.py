@@ -31,7 +31,7 @@ from warmd.engines.mlx_lm.prefill import Prefill
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
 from warmd.engines.mlx_lm.state import Span
 from warmd.engines.mlx_lm.store import Checkpoints, WarmStore
-from warmd.radix import Node
+from warmd.radix import Node, pack
 
 Ids = tuple[int, ...]
 
@@ -208,11 +208,12 @@ class Expected:
 
     def drop(self, key: str) -> None:
         """A dropped prefix is not trusted: only what others need of it stays, also when it is declared."""
-        tokens = self.held.pop(key)
-        del self.hits[key]
+        held = self.held.pop(key, ())
+        self.hits.pop(key, None)
+        tokens = held or self.wanted[key]
         on_its_way = {part for part in self.parts if tokens[: len(part)] == part}
         self.parts -= on_its_way
-        self.parts |= {self.useful(part, without=key) for part in (tokens, *on_its_way)} - {()}
+        self.parts |= {self.useful(part, without=key) for part in (held, *on_its_way)} - {()}
 
     def kept(self) -> set[Ids]:
         """Every state, if it can be cut."""
@@ -276,6 +277,7 @@ class Running:
     tokens: Ids
     reused: int
     done: int
+    is_in_store: bool = False
 
 
 class WarmStoreMachine(RuleBasedStateMachine):
@@ -381,8 +383,12 @@ class WarmStoreMachine(RuleBasedStateMachine):
     def step(self, running: Running) -> bool:
         """One step; True when it was the last."""
         before, had = self.model.computed, running.done
+        if running.is_in_store:
+            had, running.is_in_store = self.matched(self.store.begin(Prefix(running.tokens))), False
+        else:
+            had = had or running.reused
         warmed = running.prefill.step()
-        running.done = (had or running.reused) + self.model.computed - before
+        running.done = had + self.model.computed - before
         if warmed is None:
             return False
         size = len(running.tokens)
@@ -427,16 +433,16 @@ class WarmStoreMachine(RuleBasedStateMachine):
         running, self.running = self.running, None
         assert running is not None
         running.prefill.abandon()
-        if running.done > running.reused:
+        if running.done > running.reused and not running.is_in_store:
             self.expected.parts.add(running.tokens[: running.done])
             self.expected.forget_useless()
 
-    @precondition(lambda self: self.expected.held)
+    @precondition(lambda self: bool(self.expected.held or self.expected.wanted))
     @rule(numbers=st.lists(NUMBERS, max_size=3))
     def drop(self, numbers: list[int]) -> None:
         self.note_loss()
-        held = list(self.expected.held)
-        keys = {held[number % len(held)] for number in numbers}
+        known = list({**self.expected.held, **self.expected.wanted})
+        keys = {known[number % len(known)] for number in numbers}
         self.store.drop([*keys, "unknown"])
         for key in keys:
             self.expected.drop(key)
@@ -451,8 +457,25 @@ class WarmStoreMachine(RuleBasedStateMachine):
 
     # --- requests ----------------------------------------------------------------------------------
 
+    def offer(self, tokens: Ids) -> None:
+        """A request gets what a warming under way has done, where that is more than the store has."""
+        running = self.running
+        if running is None or running.is_in_store:
+            return
+        has = self.matched(self.store.match(tokens))
+        self.store.offer(pack(tokens))
+        running.is_in_store = not running.prefill._cache
+        if self.expected.is_cuttable:
+            shared = min(common(tokens, running.tokens[: running.done]), len(tokens) - 1)
+            assert running.is_in_store == (shared >= has + MIN_SHARED)
+        if running.is_in_store:
+            self.note_loss()
+            self.expected.parts.add(running.tokens[: running.done])
+            self.expected.forget_useless()
+
     def fetch(self, tokens: Ids) -> tuple[Ids, list[Any]] | None:
         """What a request is handed."""
+        self.offer(tokens)
         cache, rest = self.cache.fetch_nearest_cache(KEY, list(tokens))
         matched = len(tokens) - len(rest)
         assert tokens[matched:] == tuple(rest)

@@ -7,6 +7,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 import anyio
 import anyio.to_thread
@@ -42,6 +43,8 @@ class MlxLmEngine:
         self._provider = provider
         self._loop = loop
         self._changed = Signal()
+        self._prefills: WeakValueDictionary[str, Prefill] = WeakValueDictionary()
+        """Under way, or cancelled and not yet abandoned by the engine's thread."""
         room.notify = lambda: self._call_soon(self._changed.set)
 
     @property
@@ -100,6 +103,7 @@ class MlxLmEngine:
         prefill = Prefill(
             prefix, room.store, self._provider, room.pace.max_tokens, on_progress, room.guard, room.pace
         )
+        self._prefills[prefix.key] = prefill
         return await self._run(Job(prefill.step, prefill.abandon))
 
     async def look_up(self, entry: Entry, prefix: Prefix) -> int | None:
@@ -113,7 +117,9 @@ class MlxLmEngine:
         return await self._run(Job(lambda: self._matched(tokens)), is_quick=True)
 
     async def drop(self, keys: Collection[str]) -> None:
-        """Free prefixes on the engine's thread."""
+        """Free prefixes on the engine's thread, also what has been computed of those that were cancelled."""
+        for prefill in [found for key in keys if (found := self._prefills.get(key)) is not None]:
+            prefill.doubt()
         # A model that is gone has taken its prefixes along.
         with contextlib.suppress(ModelGoneError):
             await self._run(Job(lambda: self._dropped(keys)), is_quick=True)

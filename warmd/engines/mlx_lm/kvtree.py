@@ -182,12 +182,21 @@ class KVTree:
         self.ends[key] = node
         self._simplify_above(node)
 
-    def drop(self, key: str, *, is_wanted: bool) -> None:
-        """Free exactly what nothing else needs of a prefix, also when it is wanted: it may be wrong."""
+    def drop(self, key: str, wanted: Tokens | None) -> None:
+        """Free exactly what nothing else needs of a prefix.
+
+        Args:
+            key: The prefix; one that nobody knows is ignored.
+            wanted: Its tokens if it is wanted: what is there of it may be wrong.
+        """
         node = self.ends.pop(key, None)
         if node is not None:
             node.payload.held = None
-            self.tidy(node, without=int(is_wanted))
+        elif wanted is not None:
+            deepest, done = self._tree.walk(wanted)
+            node = deepest if deepest.end == done else None
+        if node is not None:
+            self.tidy(node, without=int(wanted is not None))
 
     def wanted_changed(self) -> None:
         """What leads to no wanted prefix goes, and what these share is joined or kept apart."""

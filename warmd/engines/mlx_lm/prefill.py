@@ -13,9 +13,11 @@ from mlx_lm.models.cache import make_prompt_cache
 from warmd.engines.base import NoRoomError, Prefix, Warmed
 from warmd.engines.mlx_lm import layers
 from warmd.engines.mlx_lm.guard import Guard
+from warmd.engines.mlx_lm.kvtree import MIN_SHARED
 from warmd.engines.mlx_lm.pace import Pace
 from warmd.engines.mlx_lm.state import Layout, Snapshot
 from warmd.engines.mlx_lm.store import WarmStore
+from warmd.radix import Tokens, common_length
 
 
 class Prefill:
@@ -52,6 +54,7 @@ class Prefill:
         self._done = self._reused = 0
         self._spacing = store.checkpoints.spacing
         self._snapshots: dict[int, Snapshot] = {}
+        self._has_begun = self._is_doubtful = False
 
     def step(self) -> Warmed | None:
         """Compute the next chunk; the result once the last one is done.
@@ -76,14 +79,34 @@ class Prefill:
 
     def abandon(self) -> None:
         """Stop here. What has been computed is kept, as far as a declared prefix can use it."""
-        cache, snapshots = self._take()
-        if self._done > self._reused:
-            self._store.keep_part(self._prefix, self._done, cache, snapshots)
-        del cache, snapshots
+        if self._done > self._reused and not self._is_doubtful:
+            self._keep_part()
+        self._take()
         mx.clear_cache()
+
+    def doubt(self) -> None:
+        """What has been computed may be wrong: nothing of it is kept when this is abandoned. Any thread."""
+        self._is_doubtful = True
+
+    def offer(self, tokens: Tokens) -> None:
+        """A request comes: if it begins like the prefix, what has been computed goes into the store for it.
+
+        The next step goes on from there.
+        """
+        shared = common_length(tokens[: self._done], self._prefix.packed[: self._done])
+        if not Layout.of(self._cache, self._done).is_cuttable:
+            shared = max((at for at in (*self._snapshots, self._done) if at <= shared), default=0)
+        found = self._store.match(tokens)
+        if min(shared, len(tokens) - 1) >= MIN_SHARED + (found.length if found is not None else 0):
+            self._keep_part()
+
+    def _keep_part(self) -> None:
+        if self._cache:
+            self._store.keep_part(self._prefix, self._done, *self._take())
 
     def _take(self) -> tuple[list[Any], dict[int, Snapshot]]:
         """All state that there is, which is let go of here."""
+        self._store.unfinished.discard(self)
         taken = self._cache, self._snapshots
         self._cache, self._snapshots = [], {}
         return taken
@@ -104,7 +127,9 @@ class Prefill:
             self._cache = make_prompt_cache(self._provider.model)
             if self._provider.draft_model is not None:
                 self._cache += make_prompt_cache(self._provider.draft_model)
-        self._reused = self._done
+        if not self._has_begun:
+            self._has_begun, self._reused = True, self._done
+        self._store.unfinished.add(self)
 
     def _admit(self, guard: Guard) -> None:
         try:

@@ -50,7 +50,10 @@ class WarmPromptCache(LRUPromptCache):  # type: ignore[misc] # mlx-lm has no typ
         """
         packed = pack(tokens)
         cache, rest = self._fetch_ordinary(model, tokens)
-        found = self._store.match(packed) if model == self.model_key else None
+        found = None
+        if model == self.model_key:
+            self._store.offer(packed)
+            found = self._store.match(packed)
         if found is not None and found.length < len(tokens) - len(rest):
             found = None
         key = self._store.record_hit(found) if found is not None else None

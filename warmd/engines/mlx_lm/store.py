@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import mlx.core as mx
 
@@ -69,6 +69,13 @@ class Quantising:
         return done < self.first and done % self.step != 0 and tokens - 1 > max(self.step, self.start)
 
 
+class Unfinished(Protocol):
+    """State that is being computed."""
+
+    def offer(self, tokens: Tokens) -> None:
+        """A request comes that may begin with it."""
+
+
 class WarmStore:
     """Warm prefixes of the loaded model.
 
@@ -78,6 +85,9 @@ class WarmStore:
     Args:
         checkpoints: How many, of models that need them.
         quantising: When state is quantised; None where it never is.
+
+    Attributes:
+        unfinished: What is being warmed.
     """
 
     def __init__(self, checkpoints: Checkpoints | None = None, quantising: Quantising | None = None) -> None:
@@ -87,6 +97,7 @@ class WarmStore:
         self._trees: dict[bool, KVTree] = {}
         self.held: Mapping[str, Held] = MappingProxyType({})
         """A snapshot that other threads may read: replaced at each change, never changed."""
+        self.unfinished: set[Unfinished] = set()
         self.reset(quantising)
 
     def reset(self, quantising: Quantising | None = None) -> None:
@@ -95,6 +106,7 @@ class WarmStore:
         for tree in self._trees.values():
             tree.free()
         self._trees = {}
+        self.unfinished.clear()
         mx.clear_cache()
         self._hits: dict[str, int] = {}
         self._kv_bytes: dict[str, int] = {}
@@ -196,12 +208,18 @@ class WarmStore:
             )
         return self._trees[is_quantised]
 
+    def offer(self, tokens: Tokens) -> None:
+        """A request comes: what is being warmed just now may be of use to it."""
+        for each in list(self.unfinished):
+            each.offer(tokens)
+
     def drop(self, keys: Collection[str]) -> None:
-        """Free what only these prefixes needed; unknown keys are ignored."""
+        """Free what only these prefixes needed, also of wanted ones that are held in part only."""
         with self._changing():
             for key in keys:
+                wanted = self._wanted.get(key)
                 for tree in self._trees.values():
-                    tree.drop(key, is_wanted=key in self._wanted)
+                    tree.drop(key, wanted.packed if wanted is not None else None)
                 self._hits.pop(key, None)
 
     def free_checkpoints(self) -> bool:
