@@ -245,11 +245,25 @@ def test_an_adapter_counts_as_part_of_the_model(
 
 
 def test_flags_that_do_not_go_with_the_model_are_told(models: dict[str, Path], check: Checker) -> None:
-    checked = check.text(models["llama"], "--kv-bits", "7", "--kv-group-size", "32")
+    # Its heads are 32 wide.
+    checked = check.text(models["llama"], "--kv-bits", "8", "--kv-group-size", "64")
     last = checked.out.splitlines()[-1]
-    assert checked.code == 0
-    assert last.startswith("the model cannot be traced (ValueError: ")
-    assert last.endswith("): bytes unknown")
+    assert checked.code == 1
+    assert "cannot be quantised as --kv-bits and --kv-group-size say" in last
+
+
+@pytest.mark.parametrize(("flag", "value"), [("--kv-bits", "7"), ("--kv-group-size", "48")])
+def test_what_mlx_cannot_quantise_is_a_usage_error_for_check_and_serve(
+    models: dict[str, Path], tmp_path: Path, flag: str, value: str
+) -> None:
+    (tmp_path / "p.json").write_text("[]")
+    flags = ["--kv-bits", "8", "--quantized-kv-start", "0", flag, value]
+    for command in (["check", "p.json"], ["serve", "--prompts", "p.json"]):
+        done = warmd(*command, "--model", str(models["llama"]), *flags, cwd=tmp_path)
+        code, out, err = outcome(done)
+        assert (code, out) == (2, "")
+        assert f"{flag} {value}" in err
+        assert "not supported" in err.splitlines()[-1]
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "x", "1.5"])

@@ -11,7 +11,7 @@ from mlx.utils import tree_flatten
 from mlx_lm import utils
 
 from warmd.engines.mlx_lm.folder import ModelError, check_model_folder
-from warmd.engines.mlx_lm.measure import UnkeepableError, measure, trace
+from warmd.engines.mlx_lm.measure import UnkeepableError, check_quantising, measure, trace
 from warmd.memory.cost import Cost
 
 
@@ -44,7 +44,9 @@ def estimate(model: str, chunk_tokens: int, args: Any) -> Estimate:
         UnknownBytesError: Its weights are not here, or it is of a kind that mlx-lm does not know.
         ModelError: It, its adapter or its draft model cannot be loaded.
         UnkeepableError: Its state cannot be kept warm.
+        QuantisingError: See `check_quantising`.
     """
+    check_quantising(args)
     models = [_load(model, "weights", args.adapter_path)]
     if args.draft_model is not None:
         check_model_folder(args.draft_model, needs_weights=False)

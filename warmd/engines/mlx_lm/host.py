@@ -40,6 +40,7 @@ from warmd.engines.mlx_lm.generator import (
 )
 from warmd.engines.mlx_lm.guard import Guard
 from warmd.engines.mlx_lm.http import HttpServer, attach_generator, listen
+from warmd.engines.mlx_lm.measure import check_quantising
 from warmd.engines.mlx_lm.pace import Pace
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
 from warmd.engines.mlx_lm.store import Checkpoints, WarmStore
@@ -122,6 +123,8 @@ class Host:
 
     def _serve(self, host: str, port: int, model_provider: Any) -> None:
         """Takes the place of `mlx_lm.server.run`."""
+        # While stderr is still ours alone: it is a mistake on the command line.
+        check_quantising(model_provider.cli_args)
         foreign.adopt_loggers()
         foreign.capture_stderr(self.log)
         if model_provider.is_distributed:

@@ -13,6 +13,7 @@ from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
 from warmd.engines.mlx_lm import layers
 from warmd.engines.mlx_lm.layers import Kind
 from warmd.engines.mlx_lm.store import Quantising
+from warmd.errors import UsageError
 from warmd.memory.cost import Cost, Window
 
 _SHORT, _LONG = 8, 24
@@ -20,6 +21,13 @@ _SHORT, _LONG = 8, 24
 
 Trace = Callable[[int], list[Any]]
 """Makes a prompt cache after so many tokens, not computed."""
+
+
+class QuantisingError(UsageError):
+    """mlx does not quantise as it is told to."""
+
+    def __init__(self, flags: str, error: Exception) -> None:
+        super().__init__(f"{flags}: {' '.join(str(error).removeprefix('[quantize]').split())}")
 
 
 class UnkeepableError(Exception):
@@ -33,6 +41,16 @@ class UncopyableError(UnkeepableError):
         super().__init__(
             f"its state cannot be kept warm: {type(part).__module__}.{type(part).__name__} cannot be copied "
             f"({type(error).__name__})"
+        )
+
+
+class UnquantisableError(UnkeepableError):
+    """The flags are right, but do not go with the model: not even requests can be served then."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(
+            "its state cannot be quantised as --kv-bits and --kv-group-size say: "
+            + " ".join(str(error).removeprefix("[quantize]").split())
         )
 
 
@@ -74,6 +92,21 @@ def quantising(args: Any) -> Quantising | None:
     return Quantising(int(args.prefill_step_size), int(args.quantized_kv_start))
 
 
+def check_quantising(args: Any) -> None:
+    """Check the server's flags `--kv-bits` and `--kv-group-size`: mlx-lm itself fails with the first request.
+
+    Raises:
+        QuantisingError: Nothing can be quantised like this.
+    """
+    if args.kv_bits is None:
+        return
+    bits, size = args.kv_bits, args.kv_group_size
+    try:
+        mx.quantize(mx.zeros((1, max(1, size))), group_size=size, bits=bits)
+    except ValueError as error:
+        raise QuantisingError(f"--kv-bits {bits} --kv-group-size {size}", error) from None
+
+
 def measure(run: Trace, chunk_tokens: int, args: Any) -> Cost:
     """What state costs.
 
@@ -83,7 +116,7 @@ def measure(run: Trace, chunk_tokens: int, args: Any) -> Cost:
         args: The server's flags.
 
     Raises:
-        UncopyableError: Some part of the state cannot be copied.
+        UnkeepableError: Some part of the state cannot be copied, or not be quantised.
         Exception: Whatever a model raises that cannot be run.
     """
     short, long = run(_SHORT), run(_LONG)
@@ -91,7 +124,10 @@ def measure(run: Trace, chunk_tokens: int, args: Any) -> Cost:
     when = quantising(args)
     if when is None:
         return cost
-    maybe_quantize_kv_cache(long, 0, args.kv_group_size, args.kv_bits)
+    try:
+        maybe_quantize_kv_cache(long, 0, args.kv_group_size, args.kv_bits)
+    except ValueError as error:
+        raise UnquantisableError(error) from None
     rows = sum(layers.nbytes(layers.cut_rows(part, 0, 1)) for part in layers.parts(long) if _is_rows(part))
     return replace(cost, quantised_from=when.first, quantised_row_bytes=rows)
 
