@@ -1,4 +1,5 @@
-"""Finds in a prompts file what will defeat caching: text that is another in each request or each day.
+"""Finds in a prompts file what is valid and yet hardly meant: text that is another in each request or each
+day and so defeats caching, and misspelled roles and keys.
 
 A false alarm is worse than a miss: whoever sees one on ordinary prose stops reading warnings. So what may as
 well be an example, a version, a hash or a name is passed over.

@@ -9,6 +9,7 @@ from typing import Any
 
 from warmd.lint.order import Place, equal_entries, equal_tools
 from warmd.lint.place import offset_in_string
+from warmd.lint.spelling import misspellings
 from warmd.lint.spots import find_spots
 from warmd.lint.texts import entry_texts, file_names, tool_strings
 from warmd.prompts.document import Document, FileError
@@ -45,7 +46,7 @@ def lint_file(document: Document, now: datetime, max_bytes: int) -> tuple[FileEr
         text = decode(data)
         value = parse(text).value
         found = [*_in_texts(text, value, now), *_in_files(text, value, includes, now)]
-        found += _in_order(text, value, document)
+        found += [*_in_order(text, value, document), *_in_spelling(text, value)]
     except UnreadableError:
         return ()
     lines = Lines(text)
@@ -139,6 +140,13 @@ def _in_order(text: str, value: Any, document: Document) -> list[_Found]:
         )
         for path, other, what in found
     ]
+
+
+def _in_spelling(text: str, value: Any) -> list[_Found]:
+    """Roles and keys that look misspelled."""
+    found = list(misspellings(value))
+    places = locate(text, {item.path for item in found}) if found else {}
+    return [(places[item.path][item.at_key], item.path, item.message) for item in found]
 
 
 def _tool_path(value: Any, place: Place) -> JsonPath:
