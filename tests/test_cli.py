@@ -79,6 +79,18 @@ def test_a_broken_setting_is_a_usage_error_of_one_line(tmp_path: Path) -> None:
     assert done.stderr.startswith("warmd: ")
 
 
+def test_each_broken_setting_has_its_own_line(tmp_path: Path) -> None:
+    config = tmp_path / "warmd.toml"
+    config.write_text("[prompts]\nmax_bytes = 0\n[watch]\npoll = 1\nsettle = -1\n")
+    done = warmd("check", "p.json", cwd=tmp_path, WARMD_CONFIG=str(config))
+    expected = [
+        f"warmd: {config}: [prompts] max_bytes: expected at least 1, found 0",
+        f"warmd: {config}: [watch] poll: expected true or false, found a whole number",
+        f"warmd: {config}: [watch] settle: expected at least 0, found -1.0",
+    ]
+    assert (2, "", "\n".join(expected) + "\n") == outcome(done)
+
+
 def test_check_imports_nothing_that_takes_long(tmp_path: Path) -> None:
     (tmp_path / "p.json").write_text(MINIMAL)
     script = (

@@ -138,6 +138,11 @@ def test_words_for_true(file: Path, word: str) -> None:
             "FILE: unknown key 'chunktokens'; the nearest known one is [warm] chunk_tokens",
         ),
         ("[warm]\nSettel = 1\n", "FILE: [warm] Settel: unknown key; the nearest known one is [watch] settle"),
+        (
+            "[elsewhere]\n",
+            "FILE: unknown section [elsewhere]; there are [prompts], [watch], [warm], [memory], [state]",
+        ),
+        ("[memory]\nzzz = 1\n", "FILE: [memory] zzz: unknown key; there are limit, reserve, look"),
         ("warm = 3\n", "FILE: [warm] must be a table"),
         ("[[warm]]\n", "FILE: [warm] must be a table"),
         (
@@ -224,6 +229,7 @@ def test_what_is_wrong_in_the_file_is_named(file: Path, text: str, expected: str
             "1",
             "WARMD_WARM_CHUNKTOKENS: unknown variable; the nearest known one is WARMD_WARM_CHUNK_TOKENS",
         ),
+        ("WARMD_Z", "1", "WARMD_Z: unknown variable; a setting's is WARMD_SECTION_KEY"),
         ("WARMD_CONFIGS", "1", "WARMD_CONFIGS: unknown variable; the nearest known one is WARMD_CONFIG"),
     ],
 )
@@ -231,6 +237,19 @@ def test_what_is_wrong_in_the_environment_is_named(
     file: Path, variable: str, value: str, expected: str
 ) -> None:
     assert expected == complaint(file, **{variable: value})
+
+
+def test_everything_that_is_wrong_is_told_at_once_in_a_line_each(file: Path) -> None:
+    text = "[warm]\nconcurrency = 0\nchunks = 1\nprove = 2\n[zzz]\n[watch]\nsettle = 'x'\n"
+    told = complaint(file, text, WARMD_MEMORY_LIMIT="lots").split("\n")
+    assert told == [
+        "FILE: [warm] concurrency: expected at least 1, found 0",
+        "FILE: [warm] chunks: unknown key; there are concurrency, chunk_seconds, chunk_tokens, live_share, "
+        "prove, rewarms_per_hour, checkpoint_tokens, checkpoint_max_bytes",
+        "FILE: unknown section [zzz]; there are [prompts], [watch], [warm], [memory], [state]",
+        "FILE: [watch] settle: expected a number, found text",
+        "WARMD_MEMORY_LIMIT: expected auto or a size such as 12GB or 800MiB, found 'lots'",
+    ]
 
 
 def test_other_programs_variables_are_left_alone(file: Path) -> None:

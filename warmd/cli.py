@@ -45,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.error(f"unrecognized arguments: {' '.join(more)}")
         return _print_all(args)
     except WarmdError as error:
-        print(f"warmd: {error}", file=sys.stderr)
+        # Settings tell all that is wrong with them, in a line each.
+        print(*(f"warmd: {line}" for line in str(error).split("\n")), sep="\n", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
         # Whoever read our output has seen enough.

@@ -7,17 +7,18 @@ type or out of range is an error that names the file or variable and the key: no
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from warmd.errors import UsageError
 from warmd.memory.size import parse_limit, parse_size
+from warmd.nearest import nearest_of
 
 MEBIBYTE = 1 << 20
 
@@ -131,14 +132,27 @@ def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
     A relative path in the file is relative to the file's folder.
 
     Raises:
-        UsageError: The file that `WARMD_CONFIG` names is missing, a file cannot be read, or a key, a value or
-            a variable is not what it should be.
+        UsageError: The file that `WARMD_CONFIG` names is missing, a file cannot be read, or keys, values or
+            variables are not what they should be: each of them in a line of its own.
     """
     environment = os.environ if environment is None else environment
     path = config_path(environment)
     table = _read(path, may_be_missing=not environment.get("WARMD_CONFIG"))
-    settings = _apply_table(Settings(), table, path)
-    return _apply_environment(settings, environment)
+    problems: list[str] = []
+    settings = _apply_table(Settings(), table, path, problems)
+    settings = _apply_environment(settings, environment, problems)
+    if problems:
+        raise UsageError("\n".join(problems))
+    return settings
+
+
+@contextmanager
+def _noting(problems: list[str]) -> Iterator[None]:
+    """Go on after something wrong, so that all of it is told at once."""
+    try:
+        yield
+    except UsageError as error:
+        problems.append(str(error))
 
 
 def expand_home(text: str) -> Path:
@@ -169,41 +183,44 @@ def _read(path: Path, *, may_be_missing: bool) -> dict[str, Any]:
         raise UsageError(f"{path}: nested too deeply") from None
 
 
-def _apply_table(settings: Settings, table: Mapping[str, Any], path: Path) -> Settings:
+def _apply_table(settings: Settings, table: Mapping[str, Any], path: Path, problems: list[str]) -> Settings:
     for section, values in table.items():
-        if section not in _names(settings):
-            what = f"section [{section}]" if isinstance(values, dict) else f"key {section!r}"
-            raise UsageError(f"{path}: unknown {what}; the nearest known one is {_nearest(section)}")
-        if not isinstance(values, dict):
-            raise UsageError(f"{path}: [{section}] must be a table")
-        changed = _apply_section(getattr(settings, section), section, values, path)
-        settings = replace(settings, **{section: changed})
+        with _noting(problems):
+            if section not in _names(settings):
+                what = f"section [{section}]" if isinstance(values, dict) else f"key {section!r}"
+                others = f"there are {', '.join(f'[{name}]' for name in _names(settings))}"
+                raise UsageError(f"{path}: unknown {what}; {_nearest(section) or others}")
+            if not isinstance(values, dict):
+                raise UsageError(f"{path}: [{section}] must be a table")
+            changed = _apply_section(getattr(settings, section), section, values, path, problems)
+            settings = replace(settings, **{section: changed})
     return settings
 
 
 _PATHS = (("prompts", "path"), ("state", "dir"))
 
 
-def _apply_section(current: Any, section: str, values: Mapping[str, Any], path: Path) -> Any:
+def _apply_section(
+    current: Any, section: str, values: Mapping[str, Any], path: Path, problems: list[str]
+) -> Any:
     for key, value in values.items():
         where = f"{path}: [{section}] {key}"
-        if key not in _names(current):
-            raise UsageError(f"{where}: unknown key; the nearest known one is {_nearest(key)}")
-        if (section, key) in _PATHS and value and isinstance(value, str):
-            value = value if value.startswith("~") else str(path.absolute().parent / value)
-        current = _set(current, key, value, where)
+        with _noting(problems):
+            if key not in _names(current):
+                others = f"there are {', '.join(_names(current))}"
+                raise UsageError(f"{where}: unknown key; {_nearest(key) or others}")
+            is_relative = (section, key) in _PATHS and value and isinstance(value, str) and value[0] != "~"
+            full = str(path.absolute().parent / value) if is_relative else value
+            current = _set(current, key, full, where)
     return current
 
 
-def _nearest(name: str) -> str:
-    """The section or key, of whatever section, that is spelled most like a name."""
+def _nearest(name: str) -> str | None:
+    """The section or key, of whatever section, that is spelled nearly like a name, in words."""
     known = {section: f"[{section}]" for section in _names(Settings())}
     known |= {item.name: f"[{section}] {item.name}" for section, item in _keys()}
-    return known[_closest(name.lower(), list(known))]
-
-
-def _closest(name: str, known: list[str]) -> str:
-    return difflib.get_close_matches(name, known, n=1, cutoff=0)[0]
+    found = nearest_of(name, known)
+    return f"the nearest known one is {known[found]}" if found else None
 
 
 def _names(section: Any) -> list[str]:
@@ -218,18 +235,19 @@ def _keys() -> Iterator[tuple[str, Field[Any]]]:
             yield section, item
 
 
-def _apply_environment(settings: Settings, environment: Mapping[str, str]) -> Settings:
+def _apply_environment(settings: Settings, environment: Mapping[str, str], problems: list[str]) -> Settings:
     variables = {f"WARMD_{section}_{item.name}".upper(): (section, item.name) for section, item in _keys()}
-    for variable in sorted(name for name in environment if name.startswith("WARMD_")):
-        if variable == "WARMD_CONFIG":
-            continue
-        if variable not in variables:
-            nearest = _closest(variable, ["WARMD_CONFIG", *variables])
-            raise UsageError(f"{variable}: unknown variable; the nearest known one is {nearest}")
-        section, key = variables[variable]
-        current = getattr(settings, section)
-        value = _parse(environment[variable], type(getattr(current, key)), variable)
-        settings = replace(settings, **{section: _set(current, key, value, variable)})
+    given = (name for name in environment if name.startswith("WARMD_") and name != "WARMD_CONFIG")
+    for variable in sorted(given):
+        with _noting(problems):
+            if variable not in variables:
+                found = nearest_of(variable, ["WARMD_CONFIG", *variables])
+                hint = f"the nearest known one is {found}" if found else "a setting's is WARMD_SECTION_KEY"
+                raise UsageError(f"{variable}: unknown variable; {hint}")
+            section, key = variables[variable]
+            current = getattr(settings, section)
+            value = _parse(environment[variable], type(getattr(current, key)), variable)
+            settings = replace(settings, **{section: _set(current, key, value, variable)})
     return settings
 
 
