@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection
 
 from warmd.errors import WarmdError
+from warmd.nearest import nearest_of
 from warmd.prompts.document import Document, Entry
 
 
@@ -13,8 +13,9 @@ class UnknownEntryError(WarmdError):
     """No entry has this name."""
 
     def __init__(self, name: str, known: Collection[str]) -> None:
-        nearest = difflib.get_close_matches(name, known, n=1, cutoff=0)
-        hint = f"the nearest is {nearest[0]!r}" if nearest else "there are no entries"
+        nearest = nearest_of(name, known)
+        several = "`warmd status` names those there are" if known else "there are no entries"
+        hint = f"the nearest is {nearest!r}" if nearest is not None else several
         super().__init__(f"no entry is named {name[:80]!r}; {hint}")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.test_daemon import entry, running
+from warmd.again import UnknownEntryError
 from warmd.control.errors import ControlError
 from warmd.engines.base import Chat, LiveRequest
 from warmd.explain.handler import explain_handler
@@ -117,9 +118,18 @@ async def test_near_misses_of_another_model_are_forgotten(path: Path) -> None:
         assert (await explain_handler(it.daemon)({}))["near_misses"] == []
 
 
-@pytest.mark.parametrize("arguments", [{"name": "c"}, {"name": 5}, {"name": ["a"]}, {"other": 1}])
+@pytest.mark.parametrize("arguments", [{"name": 5}, {"name": ["a"]}, {"other": 1}])
 async def test_what_cannot_be_asked(path: Path, arguments: dict[str, Any]) -> None:
     async with running(path, entry("a", TEXT)) as it:
         await it.applied(1)
         with pytest.raises(ControlError):
             await explain_handler(it.daemon)(arguments)
+
+
+async def test_an_unknown_name_is_told_with_the_nearest_one_where_one_is_near(path: Path) -> None:
+    async with running(path, entry("coder", TEXT)) as it:
+        await it.applied(1)
+        with pytest.raises(UnknownEntryError, match=r"^no entry is named 'codr'; the nearest is 'coder'$"):
+            await explain_handler(it.daemon)({"name": "codr"})
+        with pytest.raises(UnknownEntryError, match=r"^no entry is named 'x'; `warmd status` names those"):
+            await explain_handler(it.daemon)({"name": "x"})

@@ -77,7 +77,11 @@ def test_explain_shows_the_texts_on_the_terminal_and_nowhere_else(
         (_, miss) = explained(server, tmp_path, "coder")["near_misses"]
         assert (miss["place"], miss["cause"]) == ("tools[0]", "tools_order")
         unknown = warmd("explain", "other", cwd=tmp_path, WARMD_STATE_DIR=server.state.name)
-        assert outcome(unknown) == (1, "", "warmd: there is no entry 'other'\n")
+        assert outcome(unknown) == (
+            1,
+            "",
+            "warmd: no entry is named 'other'; `warmd status` names those there are\n",
+        )
         for page in ("/warmd", "/warmd/status", "/metrics", "/readyz"):
             with urllib.request.urlopen(
                 f"http://127.0.0.1:{server.port}{page}", timeout=PATIENCE

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import anyio.to_thread
 
+from warmd.again import UnknownEntryError
 from warmd.control.errors import ControlError
 from warmd.errors import WarmdError
 from warmd.explain.explanation import Explanation, Rendered, explain
@@ -42,7 +43,7 @@ def explain_handler(daemon: Daemon) -> Callable[[dict[str, Any]], Awaitable[Any]
         entries = [item for item in daemon.statistics().entries if name in (None, item.name)]
         misses = [miss for miss in daemon.traffic.near_misses if name is None or name in miss.slot.names]
         if name is not None and not entries and not misses:
-            raise ControlError(f"there is no entry {name!r}")
+            raise UnknownEntryError(name, [item.name for item in daemon.statistics().entries])
         return {
             "near_misses": [await _near_miss_json(daemon, miss, name or miss.entry) for miss in misses],
             "entries": [_entry_json(item) for item in entries],
