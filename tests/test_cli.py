@@ -31,7 +31,7 @@ MINIMAL = '[[{"role": "system", "content": "Answer briefly."}]]'
 def test_without_a_command_the_exit_code_is_that_of_usage(tmp_path: Path) -> None:
     done = warmd(cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.endswith("warmd: error: the following arguments are required: COMMAND\n")
+    assert done.stderr == "warmd: error: the following arguments are required: COMMAND; see `warmd --help`\n"
 
 
 def test_an_unknown_command_is_a_usage_error_that_names_the_known_ones(tmp_path: Path) -> None:
@@ -56,13 +56,45 @@ def test_a_flag_that_check_does_not_know_is_a_usage_error(flag: str, tmp_path: P
     (tmp_path / "p.json").write_text(MINIMAL)
     done = warmd("check", "p.json", flag, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.endswith(f"error: unrecognized arguments: {flag}\n")
+    expected = f"warmd check: error: unrecognized arguments: {flag}; see `warmd check --help`\n"
+    assert done.stderr == expected
 
 
 def test_a_second_file_is_a_usage_error(tmp_path: Path) -> None:
     done = warmd("check", "a.json", "b.json", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.endswith("error: unrecognized arguments: b.json\n")
+    assert done.stderr == "warmd check: error: unrecognized arguments: b.json; see `warmd check --help`\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--kv-bitz", "4"], "unrecognized arguments: --kv-bitz 4"),
+        (["--port", "web"], "argument --port: expected a whole number"),
+        (["--temp", "hot"], "argument --temp: expected a number"),
+        (["--chat-template-args", "{bad"], "argument --chat-template-args: expected a JSON object"),
+        (["--chat-template-args", "[1]"], "argument --chat-template-args: expected a JSON object"),
+        (["--prompt-cache-bytes", "lots"], "argument --prompt-cache-bytes: expected a size such as 2GB"),
+    ],
+)
+def test_a_flag_that_the_server_does_not_take_is_one_line(
+    arguments: list[str], expected: str, tmp_path: Path
+) -> None:
+    done = warmd("serve", "--model", "m", *arguments, cwd=tmp_path)
+    assert outcome(done) == (2, "", f"warmd serve: error: {expected}; see `warmd serve --help`\n")
+
+
+@pytest.mark.parametrize("command", ["check", "serve"])
+def test_a_negative_size_is_a_value_and_no_flag(command: str, tmp_path: Path) -> None:
+    done = warmd(command, "--memory-limit", "-5GB", cwd=tmp_path)
+    expected = "expected auto or a size such as 12GB or 800MiB, found '-5GB'"
+    assert outcome(done) == (2, "", f"warmd: --memory-limit: {expected}\n")
+
+
+def test_a_command_s_error_names_its_own_help(tmp_path: Path) -> None:
+    done = warmd("capture", cwd=tmp_path)
+    expected = "the following arguments are required: NAME; see `warmd capture --help`"
+    assert outcome(done) == (2, "", f"warmd capture: error: {expected}\n")
 
 
 def test_serve_without_a_model_is_a_usage_error(tmp_path: Path) -> None:

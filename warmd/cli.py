@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from warmd import __version__
 from warmd.errors import WarmdError
+from warmd.parser import CommandParser
 
 COMMANDS = ("serve", "check", "status", "explain", "capture", "rewarm", "pause", "resume", "reload", "schema")
 """Each is a module of `warmd.commands`."""
@@ -18,13 +19,15 @@ COMMANDS = ("serve", "check", "status", "explain", "capture", "rewarm", "pause",
 
 def make_parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     """A parser for some commands: what the others import costs several times what `check` takes."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="warmd", description="Keeps the prompts of LLM agents warm in an MLX server.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"warmd {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in commands:
         importlib.import_module(f"warmd.commands.{command}").add_parser(subparsers)
+    for command_parser in subparsers.choices.values():
+        command_parser.set_defaults(parser=command_parser)
     return parser
 
 
@@ -42,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if getattr(args, "takes_more", False):
             return int(args.run(args, more))
         if more:
-            parser.error(f"unrecognized arguments: {' '.join(more)}")
+            args.parser.error(f"unrecognized arguments: {' '.join(more)}")
         return _print_all(args)
     except WarmdError as error:
         # Settings tell all that is wrong with them, in a line each.

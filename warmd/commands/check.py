@@ -15,6 +15,7 @@ from warmd.commands.options import add_memory_limit, with_memory_limit
 from warmd.config import expand_home, load_settings
 from warmd.errors import UsageError
 from warmd.lint import lint_file
+from warmd.parser import json_object
 from warmd.prompts import InvalidPromptsError, load_document
 
 DESCRIPTION = """\
@@ -102,10 +103,6 @@ def check_file(path: Path, max_bytes: int) -> Report:
 
 def _template_args(text: str | None) -> dict[str, Any]:
     try:
-        value = json.loads(text or "{}")
-    # Nesting too deep to parse is no ValueError.
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        raise UsageError("--chat-template-args: expected a JSON object")
-    return value
+        return json_object(text or "{}")
+    except ValueError as error:
+        raise UsageError(f"--chat-template-args: {error}") from None

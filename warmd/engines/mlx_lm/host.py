@@ -6,6 +6,7 @@ and each request has its own, as in mlx-lm; one thread, the engine's, owns every
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import functools
@@ -16,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any, NoReturn
 
 import anyio
@@ -49,6 +50,7 @@ from warmd.events import FOREIGN, make_event
 from warmd.logs import Log
 from warmd.memory.readings import Limit
 from warmd.memory.size import parse_size
+from warmd.parser import ServerParser
 from warmd.web.live import Live
 from warmd.web.recent import Recent
 from warmd.web.site import Site
@@ -111,15 +113,16 @@ class Host:
     @contextlib.contextmanager
     def _seams(self) -> Iterator[None]:
         """Put our provider, our run and the flags where mlx-lm's main looks for them."""
-        before = server.ModelProvider, server.BatchGenerator, server.run, sys.argv
+        before = server.ModelProvider, server.BatchGenerator, server.run, server.argparse, sys.argv
         server.ModelProvider = functools.partial(WatchedModelProvider, room=self._room)
         server.BatchGenerator = functools.partial(WatchedBatchGenerator, room=self._room)
         server.run = self._serve
+        server.argparse = SimpleNamespace(**{**vars(argparse), "ArgumentParser": ServerParser})
         sys.argv = ["warmd serve", *self.server_args]
         try:
             yield
         finally:
-            server.ModelProvider, server.BatchGenerator, server.run, sys.argv = before
+            server.ModelProvider, server.BatchGenerator, server.run, server.argparse, sys.argv = before
 
     def _serve(self, host: str, port: int, model_provider: Any) -> None:
         """Takes the place of `mlx_lm.server.run`."""

@@ -20,6 +20,8 @@ SEAMS: tuple[tuple[str, tuple[str, ...]], ...] = (
     # Parses every server flag, then looks up `ModelProvider` and `run` in its module: we put ours there.
     ("mlx_lm.server:main", ()),
     ("mlx_lm.server:run", ("host", "port", "model_provider")),
+    # The parser that main makes for its flags: ours tells errors in one line.
+    ("mlx_lm.server:argparse.ArgumentParser", ()),
     # Loads models on demand. `_load` replaces the loaded model: state follows.
     ("mlx_lm.server:ModelProvider.__init__", ("self", "cli_args")),
     ("mlx_lm.server:ModelProvider._load", ("self", "model_path", "adapter_path", "draft_model_path")),

@@ -1,0 +1,70 @@
+"""How command lines are parsed: as argparse does it, but each error is one line, with what was expected."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser that tells an error in one line and does not list all flags; subparsers are of its kind."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        # -5GB is a wrong value and no flag; Python itself knows plain numbers only.
+        self._negative_number_matcher = re.compile(r"^-\d")
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with 2."""
+        self.exit(2, f"{self.prog}: error: {message}; see `{self.prog} --help`\n")
+
+
+class ServerParser(CommandParser):
+    """In place of the parser that mlx-lm's server makes for its own flags."""
+
+    def add_argument(self, *names: Any, **more: Any) -> argparse.Action:
+        """Add a flag whose values are converted with words for what was expected."""
+        if (kind := getattr(more.get("type"), "__name__", None)) in _KINDS:
+            more["type"] = _converter(more["type"], *_KINDS[kind])
+        return super().add_argument(*names, **more)
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises:
+        ValueError: It is none; the message does not quote it.
+    """
+    try:
+        value = json.loads(text)
+    # Nesting too deep to parse is no ValueError.
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise ValueError("expected a JSON object")
+    return value
+
+
+Convert = Callable[[str], Any]
+
+# By the name of the type that mlx-lm gives; what else is to be used in its place.
+_KINDS: dict[str, tuple[str, Convert | None]] = {
+    "int": ("a whole number", None),
+    "float": ("a number", None),
+    "loads": ("a JSON object", json_object),
+    "_parse_size": ("a size such as 2GB", None),
+}
+
+
+def _converter(convert: Convert, expected: str, instead: Convert | None) -> Convert:
+    def converted(text: str) -> Any:
+        try:
+            return (instead or convert)(text)
+        # mlx-lm's own converters raise more than argparse is prepared for.
+        except (ValueError, LookupError, ArithmeticError):
+            raise argparse.ArgumentTypeError(f"expected {expected}") from None
+
+    return converted
