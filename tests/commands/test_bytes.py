@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -20,8 +21,13 @@ from mlx_lm.models.cache import KVCache
 from tests.commands.terminal import outcome, warmd
 from tests.toys import make_model
 from warmd.cli import main, make_parser
-from warmd.config import Settings
+from warmd.commands.check import check_file
+from warmd.commands.check_report import print_report, to_json
+from warmd.commands.options import with_memory_limit
+from warmd.commands.rendered import render_document
+from warmd.config import Settings, load_settings
 from warmd.engines.mlx_lm.estimate import estimate
+from warmd.memory.fake import FakeMeter
 
 TEXT = "You are a careful reviewer of code. Answer briefly."
 ENTRIES = [
@@ -36,6 +42,7 @@ FLAGS = Namespace(
     quantized_kv_start=5000,
     prefill_step_size=2048,
 )
+PROCESS = 80_000_000
 ROW = 2 * 2 * 32 * 4
 """Bytes a token of the toys' state: 2 layers, keys and values, one head of 32 float32."""
 
@@ -44,7 +51,7 @@ ROW = 2 * 2 * 32 * 4
 def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("WARMD_MEMORY_LIMIT", "100MB")
+    monkeypatch.setenv("WARMD_MEMORY_LIMIT", "100GB")
     monkeypatch.setenv("WARMD_MEMORY_RESERVE", "1MB")
     monkeypatch.delenv("WARMD_CONFIG", raising=False)
 
@@ -63,7 +70,7 @@ class Checked:
 
     @property
     def report(self) -> Any:
-        return json.loads(self.out)
+        return json.loads(self.out if self.out.startswith("{") else self.err)
 
     def of_entries(self, key: str) -> list[Any]:
         return [entry[key] for entry in self.report["entries"]]
@@ -83,6 +90,17 @@ class Checker:
 
     def json(self, model: Path | str, *args: str) -> Checked:
         return self.text(model, "--json", *args)
+
+    def limited(self, model: Path, limit: int) -> Checked:
+        """Check under a limit, in a process that takes `PROCESS` bytes; both forms of the report."""
+        meter = FakeMeter(active=0, footprint=PROCESS)
+        settings = with_memory_limit(load_settings(), str(limit))
+        report = check_file(self.path, settings.prompts.max_bytes)
+        assert report.document is not None
+        rendering = render_document(report.document, str(model), settings, FLAGS, {}, meter)
+        report = replace(report, rendering=rendering)
+        print_report(report)
+        return Checked(0 if report.is_ok else 1, self._capsys.readouterr().out, json.dumps(to_json(report)))
 
 
 @pytest.fixture
@@ -119,8 +137,10 @@ def test_the_plan_in_bytes(models: dict[str, Path], check: Checker) -> None:
     assert checked.of_entries("shared_tokens") == [long - own[0], 0]
     assert checked.of_entries("kv_bytes") == [own[0] * ROW, first * ROW]
     assert checked.of_entries("fits") == [True, True]
-    assert checked.report["memory"] == {
-        "limit": 100_000_000,
+    memory = checked.report["memory"]
+    assert memory.pop("process_bytes") > 10_000_000
+    assert memory == {
+        "limit": 100_000_000_000,
         "reserve": 1_000_000,
         "model_bytes": weights_of(models["llama"]),
         "kv_bytes": sum(own) * ROW,
@@ -143,9 +163,48 @@ def test_the_plan_for_people(models: dict[str, Path], check: Checker) -> None:
     assert [int(cell) for cell in rows[2][1:4]] == sums
     assert lines[6] == ""
     assert lines[7].startswith("memory: 597 KB model + ")
-    assert "(2 of 2 entries) + 1 MB reserve = " in lines[7]
-    assert lines[7].endswith(" of 100 MB")
+    assert "(2 of 2 entries) + 1 MB reserve + about " in lines[7]
+    assert " MB of the process itself = " in lines[7] or " GB of the process itself = " in lines[7]
+    assert lines[7].endswith(" of 100 GB")
     assert len(lines) == 8
+
+
+def test_an_entry_for_another_model_waits_as_in_the_daemon_and_counts_for_nothing(
+    models: dict[str, Path], check: Checker
+) -> None:
+    reason = "it is for the model 'other/model', which is not loaded"
+    of_all = check.json(models["llama"]).report
+    check.path.write_text(json.dumps([*ENTRIES, {**ENTRIES[0], "name": "far", "model": "other/model"}]))
+    checked = check.json(models["llama"])
+    *near, far = checked.report["entries"]
+    assert (checked.code, near) == (0, of_all["entries"])
+    numbers = ("tokens", "own_tokens", "shared_tokens", "kv_bytes", "fits", "problem")
+    assert [far[key] for key in numbers] == [None] * 6
+    assert far["reason"] == reason
+    for key in ("kv_bytes", "fits"):
+        assert checked.report["memory"][key] == of_all["memory"][key]
+    lines = check.text(models["llama"]).out.splitlines()
+    assert lines[5].endswith(f"-  {reason}")
+    assert "(2 of 2 entries)" in lines[-1]
+
+
+def test_an_entry_for_this_model_by_the_last_part_of_its_name_counts(
+    models: dict[str, Path], check: Checker
+) -> None:
+    check.path.write_text(json.dumps([{**ENTRIES[0], "model": models["llama"].name}]))
+    assert check.json(models["llama"]).of_entries("fits") == [True]
+    check.path.write_text(json.dumps([{**ENTRIES[0], "model": "other"}]))
+    assert check.text(models["llama"]).out.splitlines()[-1] == "no entry is for this model"
+
+
+def test_of_entries_that_cannot_be_rendered_it_is_said_how_many_there_are(
+    models: dict[str, Path], check: Checker
+) -> None:
+    image = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}
+    check.path.write_text(json.dumps([[image], [image]]))
+    checked = check.text(models["llama"])
+    assert checked.code == 1
+    assert "+ 0 B KV state (0 of 2 entries) + " in checked.out
 
 
 @pytest.mark.parametrize("architecture", ["gemma3_text", "granitemoehybrid"])
@@ -163,7 +222,7 @@ def test_state_that_cannot_be_cut_is_held_for_each_entry(
 def test_auto_is_what_the_machine_has(models: dict[str, Path], check: Checker) -> None:
     memory = check.json(models["llama"], "--memory-limit", "auto").report["memory"]
     assert memory["limit"] > 0
-    assert memory["limit"] != 100_000_000
+    assert memory["limit"] != 100_000_000_000
 
 
 # --- the weights stay on the disk ----------------------------------------------------------------
@@ -280,36 +339,40 @@ def test_what_does_not_fit_is_told_in_the_daemons_words_and_is_no_error(
     models: dict[str, Path], check: Checker
 ) -> None:
     # Room for "first", not for the block of 256 tokens that "long" ends in.
-    limit = weights_of(models["llama"]) + 1_000_000 + 300_000
-    checked = check.json(models["llama"], "--memory-limit", str(limit))
+    limit = PROCESS + weights_of(models["llama"]) + 1_000_000 + 300_000
+    checked = check.limited(models["llama"], limit)
     assert (checked.code, checked.report["memory"]["fits"]) == (0, 1)
+    assert checked.report["memory"]["process_bytes"] == PROCESS
     assert checked.of_entries("fits") == [False, True]
     reason, nothing = checked.of_entries("reason")
     assert nothing is None
-    assert reason.startswith("can never fit under the limit of 1.9 MB: needs ")
+    assert reason.startswith("can never fit under the limit of 81.9 MB: needs ")
     assert checked.report["memory"]["kv_bytes"] == checked.of_entries("kv_bytes")[1]
-    text = check.text(models["llama"], "--memory-limit", str(limit))
-    rows = text.out.splitlines()[3:]
+    rows = checked.out.splitlines()[3:]
     assert rows[0].endswith(f"  no  {reason}")
     assert rows[1].endswith("  yes")
-    assert "(1 of 2 entries)" in rows[-1]
+    assert "(1 of 2 entries) + 1 MB reserve + about 80 MB of the process itself = " in rows[-1]
 
 
 def test_what_is_wrong_for_all_entries_is_told_once(models: dict[str, Path], check: Checker) -> None:
-    limit = weights_of(models["llama"]) + 1_000_000
-    checked = check.text(models["llama"], "--memory-limit", str(limit))
+    checked = check.limited(models["llama"], PROCESS + weights_of(models["llama"]) + 1_000_000)
     assert [line.split()[-1] for line in checked.out.splitlines()[3:5]] == ["no", "no"]
     assert checked.out.splitlines()[-1].startswith(
-        "nothing fits beside the model of 597 KB: the memory limit of 1.6 MB leaves no room: "
+        "nothing fits beside the model of 597 KB and about 80 MB of the process itself: the memory limit of "
+        "81.6 MB leaves no room: 80.6 MB are taken without any warm prefix, "
     )
 
 
-def test_a_limit_below_the_model_is_one_line_with_both_numbers(
-    models: dict[str, Path], check: Checker
+@pytest.mark.parametrize(("limit", "shown"), [(100_000, "100 KB"), (80_100_000, "80.1 MB")])
+def test_a_limit_below_model_and_process_is_one_line_with_all_numbers(
+    limit: int, shown: str, models: dict[str, Path], check: Checker
 ) -> None:
-    checked = check.text(models["llama"], "--memory-limit", "100KB")
+    checked = check.limited(models["llama"], limit)
     *rows, empty, last = checked.out.splitlines()[3:]
-    expected = "nothing fits: the memory limit of 100 KB is smaller than the model, which takes 597 KB"
+    expected = (
+        f"nothing fits: the memory limit of {shown} is smaller than the model of 597 KB and about 80 MB of "
+        "the process itself"
+    )
     assert (checked.code, empty, last) == (0, "", expected)
     assert [row.split()[-1] for row in rows[:2]] == ["no", "no"]
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from warmd.commands.rendered import RenderedEntry, describe, foresee
+from warmd.commands.rendered import Needs, RenderedEntry, Rendering, describe, foresee
 from warmd.engines.base import Prefix
-from warmd.errors import RenderError
+from warmd.errors import ElsewhereError, RenderError
 from warmd.memory.cost import Cost
 from warmd.memory.fake import FakeMeter
-from warmd.memory.readings import Limit, Memory
+from warmd.memory.readings import Limit, Memory, ReadingError
 from warmd.prompts import Entry
 
 COST = Cost(row_bytes=10, step=1)
 PLENTY = foresee(FakeMeter(), Limit(10**9, 0), 0)
+"""The scripted process holds nothing but arrays, which do not count: the model is yet to be loaded."""
 
 
 def entries(*priorities: int) -> list[Entry]:
@@ -82,18 +83,35 @@ def test_no_entries_are_nothing() -> None:
     assert describe([], [], COST, PLENTY) == ()
 
 
-def test_auto_follows_the_machine_and_a_size_does_not_even_look() -> None:
+def test_auto_follows_the_machine_and_a_size_is_what_it_is() -> None:
     meter = FakeMeter(physical=1000, others=200, recommended=500)
     auto = foresee(meter, Limit(None, 50), 100)
     assert (auto.limit, auto.headroom, auto.active) == (500, 350, 100)
-    meter.fail("not now")
     assert foresee(meter, Limit(700, 50), 100).headroom == 550
-    assert foresee(meter, Limit(None, 50), 100).error == "cannot read the memory: not now"
+
+
+def test_what_the_process_takes_besides_arrays_counts_as_in_the_daemon() -> None:
+    memory = foresee(FakeMeter(active=30, pool=5, footprint=135), Limit(700, 50), 200)
+    assert (memory.limit, memory.active, memory.headroom) == (700, 200, 350)
+    assert Rendering((), Needs(), memory).process_bytes == 100
+    unseen = Memory.unknown(ReadingError("the memory", "not now"), Limit(700, 50), warm=0)
+    assert Rendering((), Needs(), unseen).process_bytes is None
+
+
+def test_what_is_for_another_model_is_not_planned() -> None:
+    prefixes = [Prefix((1, 2)), ElsewhereError("other/model")]
+    found = describe(entries(0, 5), prefixes, COST, PLENTY)
+    assert found == (
+        RenderedEntry(2, 2, 20, fits=True),
+        RenderedEntry(elsewhere="it is for the model 'other/model', which is not loaded"),
+    )
+    assert Rendering(found, Needs(), PLENTY).count == 1
 
 
 def test_a_memory_that_cannot_be_read_leaves_no_room_as_in_the_daemon() -> None:
     meter = FakeMeter()
     meter.fail("not now")
-    memory: Memory = foresee(meter, Limit(None, 0), 0)
-    (found,) = describe(entries(0), [Prefix((1,))], COST, memory)
-    assert (found.fits, found.shortage) == (False, "cannot read the memory: not now")
+    for size in (None, 10**9):
+        memory: Memory = foresee(meter, Limit(size, 0), 0)
+        (found,) = describe(entries(0), [Prefix((1,))], COST, memory)
+        assert (found.fits, found.shortage) == (False, "cannot read the memory: not now")

@@ -100,7 +100,7 @@ def _rendered_json(rendered: RenderedEntry) -> dict[str, Any]:
         "shared_tokens": rendered.shared,
         "kv_bytes": rendered.kv_bytes,
         "fits": rendered.fits,
-        "reason": rendered.shortage,
+        "reason": rendered.elsewhere or rendered.shortage,
         "problem": rendered.problem,
         "daily": rendered.is_daily,
     }
@@ -111,6 +111,7 @@ def _memory_json(rendering: Rendering) -> dict[str, Any]:
     return {
         "limit": memory.limit if memory.error is None else None,
         "reserve": memory.reserve,
+        "process_bytes": rendering.process_bytes,
         "model_bytes": needs.model_bytes,
         "kv_bytes": rendering.kv_bytes,
         "fits": rendering.fits,
@@ -186,7 +187,7 @@ def _cell(key: str, value: Any) -> str:
 def _note(entry: dict[str, Any], with_shortages: bool) -> str:
     if entry.get("problem"):
         return f"cannot be kept warm: {entry['problem']}"
-    notes = [entry["reason"]] if with_shortages and entry.get("reason") else []
+    notes = [entry["reason"]] if entry.get("reason") and (with_shortages or entry["fits"] is None) else []
     notes += ["ends where its last user turn begins"] if entry["ends_in_user_turn"] else []
     notes += ["holds the date, warmed anew after midnight"] if entry.get("daily") else []
     return "; ".join(notes)
@@ -194,8 +195,8 @@ def _note(entry: dict[str, Any], with_shortages: bool) -> str:
 
 def _common_shortage(rendering: Rendering | None) -> str | None:
     """Why no entry fits, where that is the same for all: told once then."""
-    entries = [] if rendering is None else [entry for entry in rendering.entries if not entry.problem]
-    reasons = {entry.shortage for entry in entries}
+    entries = () if rendering is None else rendering.entries
+    reasons = {entry.shortage for entry in entries if not entry.problem and not entry.elsewhere}
     return reasons.pop() if len(reasons) == 1 else None
 
 
@@ -205,15 +206,18 @@ def _memory_line(rendering: Rendering, common_shortage: str | None) -> str:
         return f"the model is unwarmable: {needs.problem}"
     if needs.model_bytes is None or rendering.kv_bytes is None:
         return needs.problem or ""
+    if not rendering.count:
+        return "no entry is for this model"
+    process = rendering.process_bytes or 0
     model, limit = format_size(needs.model_bytes), format_size(memory.limit)
-    if memory.error is None and memory.limit < needs.model_bytes:
-        return f"nothing fits: the memory limit of {limit} is smaller than the model, which takes {model}"
+    besides = f"about {format_size(process)} of the process itself"
+    if memory.error is None and memory.limit < needs.model_bytes + process:
+        return f"nothing fits: the memory limit of {limit} is smaller than the model of {model} and {besides}"
     if common_shortage is not None:
-        return f"nothing fits beside the model of {model}: {common_shortage}"
-    taken = format_size(needs.model_bytes + rendering.kv_bytes + memory.reserve)
-    count = sum(not entry.problem for entry in rendering.entries)
+        return f"nothing fits beside the model of {model} and {besides}: {common_shortage}"
+    taken = format_size(needs.model_bytes + rendering.kv_bytes + memory.reserve + process)
     return (
         f"memory: {model} model + {format_size(rendering.kv_bytes)} KV state "
-        f"({rendering.fits} of {count} {'entry' if count == 1 else 'entries'}) "
-        f"+ {format_size(memory.reserve)} reserve = {taken} of {limit}"
+        f"({rendering.fits} of {rendering.count} {'entry' if rendering.count == 1 else 'entries'}) "
+        f"+ {format_size(memory.reserve)} reserve + {besides} = {taken} of {limit}"
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from warmd.admission import Room, admit, entry_costs
 from warmd.config import Settings
 from warmd.engines.base import Prefix
-from warmd.errors import RenderError
+from warmd.errors import ElsewhereError, RenderError
 from warmd.memory.cost import Cost
 from warmd.memory.readings import Limit, Memory, Meter, ReadingError
 from warmd.plan import Wanted, make_plan
@@ -33,6 +33,7 @@ class RenderedEntry:
         fits: Whether it fits under the memory limit; None when that is not known.
         shortage: Why it does not fit, or None.
         problem: Why it cannot be kept warm, or None.
+        elsewhere: That it is for another model, or None.
         is_daily: True when the chat template prints the date in it.
     """
 
@@ -42,6 +43,7 @@ class RenderedEntry:
     fits: bool | None = None
     shortage: str | None = None
     problem: str | None = None
+    elsewhere: str | None = None
     is_daily: bool = False
 
     @property
@@ -89,13 +91,30 @@ class Rendering:
         return sum(entry.kv_bytes or 0 for entry in self.entries if entry.fits)
 
     @property
+    def count(self) -> int:
+        """How many entries are for this model."""
+        return sum(entry.elsewhere is None for entry in self.entries)
+
+    @property
+    def process_bytes(self) -> int | None:
+        """What the process itself takes, without model and state; None when it cannot be read."""
+        if self.memory.error is not None:
+            return None
+        return self.memory.limit - self.memory.reserve - self.memory.active - self.memory.headroom
+
+    @property
     def fits(self) -> int | None:
         """How many entries fit; None when it is not known."""
         return None if self.needs.cost is None else sum(entry.fits is True for entry in self.entries)
 
 
 def render_document(
-    document: Document, model: str, settings: Settings, args: Any, chat_template_args: dict[str, Any]
+    document: Document,
+    model: str,
+    settings: Settings,
+    args: Any,
+    chat_template_args: dict[str, Any],
+    meter: Meter | None = None,
 ) -> Rendering:
     """Render every entry with a model's tokenizer, and count the bytes; its weights are never read.
 
@@ -105,6 +124,7 @@ def render_document(
         settings: Bounds.
         args: The server's flags.
         chat_template_args: One of them, parsed.
+        meter: Looks at the memory; None for the real one.
 
     Raises:
         CannotStartError: This mlx-lm is too old, or the model cannot be loaded.
@@ -123,28 +143,30 @@ def render_document(
         # A tokenizer reads it as well, and says less clearly what is wrong with it.
         check_config(model, folder)
     renderer = load_request_path(model, chat_template_args)
-    prefixes = [_render(entry, renderer) for entry in document.entries]
+    prefixes = [_render(entry, model, renderer) for entry in document.entries]
     needs = _find_needs(model, settings.warm.chunk_tokens, args)
     limit = Limit.parse(settings.memory.limit, settings.memory.reserve)
-    memory = foresee(MlxMeter(), limit, needs.model_bytes or 0)
+    memory = foresee(meter or MlxMeter(), limit, needs.model_bytes or 0)
     return Rendering(describe(document.entries, prefixes, needs.cost, memory), needs, memory)
 
 
 def foresee(meter: Meter, limit: Limit, model_bytes: int) -> Memory:
-    """The memory as it would be with a model just loaded.
+    """The memory as it would be with a model just loaded, in a process such as this one.
 
-    The process itself and what computing a chunk takes come on top; neither is known before it runs.
+    What computing a chunk takes comes on top; it is not known before one runs.
     """
     try:
-        size = limit.bytes(meter.read()) if limit.size is None else limit.size
+        reading = meter.read()
     except ReadingError as error:
         return Memory.unknown(error, limit, warm=0)
+    process = max(0, reading.footprint - reading.active - reading.pool)
+    size = limit.bytes(reading)
     return Memory(
         limit=size,
         active=model_bytes,
         cache=0,
         warm=0,
-        headroom=size - model_bytes - limit.reserve,
+        headroom=size - process - model_bytes - limit.reserve,
         pressure=1,
         reserve=limit.reserve,
     )
@@ -172,6 +194,8 @@ def describe(
     first = {item.name for item in (*plan.warm, *plan.defer)}
 
     def item_of(entry: Entry, prefix: Prefix | RenderError) -> RenderedEntry:
+        if isinstance(prefix, ElsewhereError):
+            return RenderedEntry(elsewhere=str(prefix))
         if isinstance(prefix, RenderError):
             return RenderedEntry(problem=str(prefix))
         planned, short = costs[prefix.key], plan.short.get(prefix.key)
@@ -198,7 +222,9 @@ def _find_needs(model: str, chunk_tokens: int, args: Any) -> Needs:
     return Needs(found.model_bytes, found.cost)
 
 
-def _render(entry: Entry, renderer: RequestPath) -> Prefix | RenderError:
+def _render(entry: Entry, model: str, renderer: RequestPath) -> Prefix | RenderError:
+    if not entry.is_for(model):
+        return ElsewhereError(entry.model or "")
     try:
         return find_prefix(entry, renderer, renderer.clock)
     except RenderError as error:
