@@ -165,3 +165,37 @@ def test_entries_that_are_wanted_no_more_are_not_missed() -> None:
     traffic.follow({})
     traffic.request(request("abcx"))
     assert traffic.counts.near_misses == 3
+
+
+def test_what_a_wanted_prefix_begins_with_is_suggested_only_while_it_is_not_wanted() -> None:
+    suggestions = Suggestions()
+    for tail in "abc":
+        suggestions.count(request("x" * 600 + tail * 300))
+    often = [(512, 3)]
+    others = {"short": pack(map(ord, "x" * 511)), "other": pack(map(ord, "y" * 600))}
+    suggestions.follow(others)
+    # A part of it is covered, but nobody has all of it.
+    assert [(found.tokens, found.times) for found in suggestions.found()] == often
+    exactly, longer = pack(map(ord, "x" * 512)), pack(map(ord, "x" * 700))
+    suggestions.follow({**others, "exactly": exactly, "longer": longer})
+    assert suggestions.found() == []
+    assert suggestions.longest_of(request("x" * 900)) is None
+    suggestions.follow({**others, "longer": longer})
+    assert suggestions.found() == []
+    suggestions.follow(others)
+    assert [(found.tokens, found.times) for found in suggestions.found()] == often
+
+
+async def test_a_suggestion_goes_once_there_is_an_entry_of_it(path: Path) -> None:
+    content = "Be brief. " * 60
+    async with running(path, entry("a")) as it:
+        await it.applied(1)
+        for tail in ("one", "two", "three"):
+            it.engine.request(request(rendered(content) + tail))
+        assert [found.times for found in it.daemon.statistics().suggestions] == [3]
+        it.save(entry("a"), entry("b", content))
+        await it.applied(2)
+        assert it.daemon.statistics().suggestions == ()
+        it.save(entry("a"))
+        await it.applied(3)
+        assert [found.times for found in it.daemon.statistics().suggestions] == [3]

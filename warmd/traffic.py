@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -114,7 +114,9 @@ class Traffic:
     def follow(self, slots: Mapping[str, Slot]) -> None:
         """From now on these are the wanted prefixes, by key."""
         if slots.keys() != self._slots.keys():
-            self._sharing.become({key: slot.prefix.packed for key, slot in slots.items()})
+            prefixes = {key: slot.prefix.packed for key, slot in slots.items()}
+            self._sharing.become(prefixes)
+            self.suggestions.follow(prefixes)
             self._nearest = {}
         self._slots = dict(slots)
 
@@ -191,6 +193,22 @@ class Suggestions:
     def __init__(self) -> None:
         # Length, times and the next shorter beginning, by hash.
         self._counts: OrderedDict[str, tuple[int, int, str]] = OrderedDict()
+        # The beginnings of each wanted prefix, by its key, and how many prefixes have each of them.
+        self._wanted: dict[str, tuple[str, ...]] = {}
+        self._covered: Counter[str] = Counter()
+
+    def follow(self, wanted: Mapping[str, Tokens]) -> None:
+        """From now on what these prefixes begin with is no suggestion; only what is new is looked at."""
+        for key in self._wanted.keys() - wanted.keys():
+            for beginning in self._wanted.pop(key):
+                self._covered[beginning] -= 1
+                if not self._covered[beginning]:
+                    del self._covered[beginning]
+        for key in wanted.keys() - self._wanted.keys():
+            # A prefix of whole blocks leaves nothing over, and is one of its own beginnings all the same.
+            found = _beginnings(wanted[key], self.BLOCK, leaving=0)
+            self._wanted[key] = tuple(beginning for _, beginning in found)
+            self._covered.update(self._wanted[key])
 
     def count(self, request: LiveRequest) -> None:
         """Count the beginnings of a request that were in no cache."""
@@ -218,7 +236,7 @@ class Suggestions:
         return {
             key: Suggestion(key, end, times)
             for key, (end, times, _) in self._counts.items()
-            if times >= self.TIMES
+            if times >= self.TIMES and key not in self._covered
         }
 
     def longest_of(self, request: LiveRequest) -> Suggestion | None:
@@ -228,9 +246,9 @@ class Suggestions:
         return found[keys[-1]] if keys else None
 
 
-def _beginnings(tokens: Tokens, block: int) -> Iterator[tuple[int, str]]:
-    """Length and hash of every whole-block beginning that leaves something over."""
+def _beginnings(tokens: Tokens, block: int, leaving: int = 1) -> Iterator[tuple[int, str]]:
+    """Length and hash of every whole-block beginning that leaves so many tokens over."""
     chained = hashlib.sha256()
-    for end in range(block, len(tokens), block):
+    for end in range(block, len(tokens) - leaving + 1, block):
         chained.update(tokens[end - block : end])
         yield end, chained.hexdigest()

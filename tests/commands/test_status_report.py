@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from warmd.cli import make_parser
 from warmd.commands.status_report import format_seconds, report
 from warmd.memory.readings import Memory
 from warmd.prompts.document import FileError
@@ -121,7 +122,14 @@ def test_a_warming_shows_its_rate_and_the_time_left() -> None:
 
 def test_suggestions_come_last() -> None:
     found = replace(EMPTY, suggestions=(Suggestion("0123456789abcdef", 2048, 5),))
-    assert lines(found)[-1] == "  2,048 tokens, 5 times (0123456789ab)"
+    assert lines(found)[-3:] == [
+        "Prefilled cold again and again; to make an entry of the next one:",
+        "  warmd capture NAME --suggested --save",
+        "  2,048 tokens, 5 times (0123456789ab)",
+    ]
+    # What it says works as typed, but for the name.
+    args = make_parser().parse_args(["capture", "NAME", "--suggested", "--save"])
+    assert (args.name, args.suggested, args.save) == ("NAME", True, True)
 
 
 @pytest.mark.parametrize("width", [20, 40, 80])

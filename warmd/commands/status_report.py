@@ -155,9 +155,8 @@ def _texts(*texts: str) -> list[Text]:
 
 def _suggestions(suggestions: list[Json]) -> Iterator[Text]:
     if suggestions:
-        yield Text(
-            "Prefilled cold again and again; `warmd capture --suggested` makes an entry of the next one:"
-        )
+        yield Text("Prefilled cold again and again; to make an entry of the next one:")
+        yield Text("  warmd capture NAME --suggested --save")
     for item in suggestions[:SHOWN_SUGGESTIONS]:
         yield Text(f"  {item['tokens']:,} tokens, {item['times']} times ({item['prefix']})")
 
