@@ -16,7 +16,7 @@ from warmd.daemon import Daemon
 from warmd.engines.base import EngineDiedError
 from warmd.errors import NotWarmableError, RenderError
 from warmd.events import Event
-from warmd.status import EntryStatus
+from warmd.status import EntryStatus, status_json
 from warmd.testing import FakeEngine
 
 Json = dict[str, Any]
@@ -231,6 +231,42 @@ async def test_a_b_a_commits_nothing_of_b_and_warms_a_once(path: Path) -> None:
         assert it.states() == {"x": "warm"}
         assert len(it.engine.names_of("warm")) == 2
         assert len(it.engine.held()) == 1
+
+
+async def test_the_status_says_that_the_version_before_an_edit_serves_until_the_new_one_does(
+    path: Path,
+) -> None:
+    async with running(path, entry("x", "version a"), entry("y")) as it:
+        await it.applied(1)
+        gate = it.engine.hold("x")
+        it.save(entry("x", "version b"), entry("y"))
+        await it.until(lambda: it.states() == {"x": "warming", "y": "warm"})
+        note = "the version before the edit serves until then"
+        assert (it.status("x").reason, it.status("y").reason) == (note, None)
+        gate.set()
+        await it.applied(2)
+        assert (it.status("x").state, it.status("x").reason) == ("warm", None)
+
+
+async def test_the_total_of_hits_does_not_shrink_with_an_edit(path: Path) -> None:
+    async with running(path, entry("a", "one")) as it:
+        await it.applied(1)
+        it.engine.serve("a")
+        size = it.status("a").tokens
+        it.save(entry("a", "two"))
+        await it.applied(2)
+        assert it.status("a").tokens_saved == 0
+        totals = status_json(it.daemon.statistics())["totals"]
+        assert (totals["hits"], totals["tokens_saved"]) == (1, size)
+
+
+async def test_entries_that_nobody_has_looked_at_yet_are_pending(path: Path) -> None:
+    engine = FakeEngine()
+    engine.load(None)
+    async with running(path, entry("a"), entry("b"), engine=engine) as it:
+        await it.until(lambda: it.daemon.statistics().document.accepted == 1)
+        assert it.daemon.statistics().entries == (EntryStatus("a"), EntryStatus("b"))
+        assert it.states() == {"a": "pending", "b": "pending"}
 
 
 async def test_a_warming_that_is_still_wanted_goes_on_through_a_reload(path: Path) -> None:

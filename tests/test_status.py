@@ -8,7 +8,7 @@ from typing import get_args
 
 from warmd.memory.readings import Memory
 from warmd.prompts.document import FileError
-from warmd.status import DocumentStatus, EntryStatus, State, Statistics, status_json
+from warmd.status import DocumentStatus, EntryStatus, LiveCounts, State, Statistics, status_json
 from warmd.traffic import Suggestion
 
 ERROR = FileError(3, 1, "$.prompts[0]", "expected a list")
@@ -36,6 +36,7 @@ STATISTICS = Statistics(
     document=DocumentStatus(Path("/p.json"), "ab", 3, 2, 1, (ERROR,), 4.5),
     entries=ENTRIES,
     memory=Memory(limit=100, active=50, cache=1, warm=80, headroom=-3, pressure=2),
+    live=LiveCounts(requests=20, hits=9, tokens_saved=90, near_misses=3),
     paused=True,
     suggestions=(Suggestion("0123456789abcdef", 512, 3),),
 )
@@ -77,7 +78,11 @@ def test_totals_count_what_entries_share_once() -> None:
     totals = status_json(STATISTICS)["totals"]
     assert totals["states"] == dict.fromkeys(get_args(State), 0) | {"warm": 2, "warming": 1, "failed": 1}
     assert (totals["entries"], totals["tokens"], totals["kv_bytes"]) == (4, 40, 80)
-    assert (totals["hits"], totals["tokens_saved"]) == (2, 20)
+
+
+def test_what_requests_were_spared_counts_since_the_start_whatever_was_edited_since() -> None:
+    totals = status_json(STATISTICS)["totals"]
+    assert (totals["hits"], totals["tokens_saved"], totals["near_misses"]) == (9, 90, 3)
 
 
 def test_what_is_not_known_is_null() -> None:

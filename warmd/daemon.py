@@ -119,7 +119,7 @@ class Daemon:
             uptime_s=time.monotonic() - self._started,
             model=self._identity.model if self._identity else None,
             document=self._reloader.status,
-            entries=self._ledger.statuses(self._engine.held()),
+            entries=self._ledger.statuses(self._reloader.document, self._engine.held()),
             memory=self._engine.memory(),
             live=replace(self.traffic.counts),
             paused=self._turnstile.is_closed,

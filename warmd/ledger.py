@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import time
 
 from warmd.engines.base import Held, Prefix, Warmed
@@ -14,6 +14,7 @@ from warmd.prompts.document import Document, Entry
 from warmd.status import SHOWN_HASH, EntryStatus, State
 
 Rendered = Prefix | RenderError
+_SERVED = ("warm", "stored_not_served")
 STALE_NEED = 300.0
 """Seconds after which what a prefix turned out to need is not believed any more."""
 USER_TURN_NOTE = "the prefix ends where the content of the last user turn begins"
@@ -109,7 +110,6 @@ class Ledger:
     slots: dict[str, Slot] = field(default_factory=dict)
     retired: dict[str, Slot] = field(default_factory=dict)
     problems: dict[str, RenderError] = field(default_factory=dict)
-    names: tuple[str, ...] = ()
 
     def update(self, document: Document, renders: Mapping[str, Rendered]) -> None:
         """Take over a document. `renders` maps every entry's digest to its rendering."""
@@ -128,7 +128,6 @@ class Ledger:
             slot.names = tuple(names[key])
         self.retired = {key: slot for key, slot in known.items() if key not in slots}
         self.slots = slots
-        self.names = tuple(entry.name for entry in document.entries)
 
     def wanted(self, document: Document, now: float) -> list[Wanted]:
         """The plan's view of the document, one item for each entry that could be rendered."""
@@ -166,18 +165,32 @@ class Ledger:
 
     def warm_names(self) -> set[str]:
         """Entries whose prefix is held."""
-        held = ("warm", "stored_not_served")
-        return {name for slot in self.slots.values() if slot.state in held for name in slot.names}
+        return {name for slot in self.slots.values() if slot.state in _SERVED for name in slot.names}
 
-    def statuses(self, held: Mapping[str, Held]) -> tuple[EntryStatus, ...]:
-        """One status for each entry in file order."""
+    def statuses(self, document: Document | None, held: Mapping[str, Held]) -> tuple[EntryStatus, ...]:
+        """One status for each entry of the document in force; those not looked at yet are pending."""
         found = {
             name: _slot_status(name, slot, held.get(key))
             for key, slot in self.slots.items()
             for name in slot.names
         }
         found |= {name: problem_status(name, error) for name, error in self.problems.items()}
-        return tuple(found.get(name) or EntryStatus(name) for name in self.names)
+        for name, key in self.previous(held).items():
+            if name in found and found[name].state not in _SERVED:
+                found[name] = _with_note(found[name], self._serving_note(name, self.retired[key]))
+        entries = document.entries if document is not None else ()
+        return tuple(found.get(entry.name) or EntryStatus(entry.name) for entry in entries)
+
+    def _serving_note(self, name: str, old: Slot) -> str:
+        """What serves requests of an entry whose prefix is not warm yet."""
+        new = next((slot for slot in self.slots.values() if name in slot.names), None)
+        # With the same content it is the day that has changed.
+        is_edited = new is None or new.entry.digest != old.entry.digest
+        return f"{'the version before the edit' if is_edited else 'that of the day before'} serves until then"
+
+
+def _with_note(status: EntryStatus, note: str) -> EntryStatus:
+    return replace(status, reason="; ".join(filter(None, (status.reason, note))))
 
 
 def problem_status(name: str, error: RenderError) -> EntryStatus:

@@ -13,7 +13,7 @@ from warmd.cli import make_parser
 from warmd.commands.status_report import format_seconds, report
 from warmd.memory.readings import Memory
 from warmd.prompts.document import FileError
-from warmd.status import DocumentStatus, EntryStatus, Statistics, status_json
+from warmd.status import DocumentStatus, EntryStatus, LiveCounts, Statistics, status_json
 from warmd.traffic import Suggestion
 
 NOW = 1_000_000.0
@@ -61,10 +61,10 @@ def test_errors_of_the_file_come_with_their_places_and_their_consequence() -> No
 
 
 def test_the_memory_is_held_against_its_limit() -> None:
-    assert lines(replace(EMPTY, memory=MEMORY))[2] == (
-        "memory [=========######               ] 500 B of 1 KB, 200 B warm; 400 B left to warm, "
-        "100 B kept for requests"
-    )
+    assert lines(replace(EMPTY, memory=MEMORY))[2:4] == [
+        "memory [=========######               ] 500 B of 1 KB, 200 B warm",
+        "       400 B left to warm, 100 B kept for requests",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_the_bar_stays_within_its_frame(change: dict[str, Any], bar: str) -> Non
 
 
 def test_pressure_and_a_memory_that_cannot_be_read_are_told() -> None:
-    assert lines(replace(EMPTY, memory=replace(MEMORY, pressure=4)))[3] == (
+    assert lines(replace(EMPTY, memory=replace(MEMORY, pressure=4)))[4] == (
         "memory pressure of the system: critical"
     )
     unknown = replace(MEMORY, limit=0, error="cannot read /proc/meminfo: gone")
@@ -100,13 +100,40 @@ def test_each_entry_has_a_row_and_all_have_a_total() -> None:
         tokens_saved=48_000,
     )
     failed = EntryStatus("shell", "failed", reason="no content")
-    table = lines(with_entries(warm, failed))[3:]
+    live = LiveCounts(requests=9, hits=5, tokens_saved=50_000)
+    table = lines(replace(with_entries(warm, failed), live=live))[3:]
     assert [line.split() for line in table] == [
         ["name", "state", "tokens", "bytes", "source", "age", "hits", "tokens", "saved", "reason"],
         ["coder", "warm", "12,000", "1.23", "MB", "prefill", "3", "min", "4", "48,000"],
         ["shell", "failed", "-", "-", "-", "-", "0", "0", "no", "content"],
-        ["total", "1", "warm", "12,000", "1.23", "MB", "4", "48,000"],
+        ["total", "1", "warm", "12,000", "1.23", "MB", "5", "50,000"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (1, "1 request was a near miss: `warmd explain` shows the last ones"),
+        (1200, "1,200 requests were near misses: `warmd explain` shows the last ones"),
+    ],
+)
+def test_near_misses_are_told_with_the_command_that_shows_them(count: int, text: str) -> None:
+    assert lines(replace(EMPTY, live=LiveCounts(near_misses=count)))[-2:] == ["", text]
+
+
+def test_header_and_memory_fit_into_80_columns_the_end_of_a_path_seen() -> None:
+    deep = "/Users/somebody/Library/Application Support/models/of/mine/mlx-community/Qwen3-Coder-30B"
+    wrong = DocumentStatus(Path(deep) / "prompts.json", accepted=1234, errors=(FileError(1, 1, "$", "no"),))
+    memory = replace(MEMORY, limit=123_456_789_000, headroom=99_950_000_000, warm=12_340_000_000)
+    found = replace(EMPTY, model=deep, pid=999_999, uptime_s=400_000, memory=memory, document=wrong)
+    shown = lines(found, 80)
+    assert shown[0].startswith("…")
+    assert shown[0].endswith("/Qwen3-Coder-30B (warmd 1.2, pid 999999, up 4 d 15 h)")
+    assert shown[1].endswith("30B/prompts.json: the file is wrong, generation 1234 stays in force")
+    assert shown[3].startswith("memory [")
+    assert shown[4] == "       100 GB left to warm, 100 B kept for requests"
+    assert [len(line) for line in shown[:2]] == [80, 80]
+    assert lines(found, 200)[0].startswith(deep)
 
 
 def test_a_warming_shows_its_rate_and_the_time_left() -> None:

@@ -89,7 +89,7 @@ def test_the_status_has_the_events(stage: Stage) -> None:
     status = json.loads(body)
     assert answer.headers["Content-Type"] == "application/json"
     assert [entry["state"] for entry in status["entries"]][:3] == ["warm", "warming", "pending"]
-    assert (status["memory"]["limit"], status["totals"]["hits"]) == (16_000 << 20, 41)
+    assert (status["memory"]["limit"], status["totals"]["hits"]) == (16_000 << 20, 43)
     assert status["events"][-1]["fields"] == {
         "entry": "docs",
         "tokens": 40_002,

@@ -77,7 +77,7 @@ def test_it_shows_what_there_is(browser: Browser, stage: Stage) -> None:
         "746,364",
         "801,004",
         "10.5 GB of 16.8 GB",
-        "prompts.json, revision 7",
+        "prompts.json, generation 7",
         "needs 6.2 GB, 5.77 GB are available",
         "43 %, 210/s, 25 s left",
         "40,002 tokens · 1,530 of 39,870 matched · 0 cached",
@@ -138,7 +138,7 @@ def test_names_are_text_and_nothing_else(browser: Browser, stage: Stage) -> None
     tab = opened(browser, stage)
     assert tab.evaluate("document.querySelectorAll('main img, header img, main script, main b').length") == 0
     assert tab.text().count(evil) >= 4
-    assert "prompts.json is not valid; revision 7 stays in force" in tab.text()
+    assert "prompts.json is not valid; generation 7 stays in force" in tab.text()
     assert tab.complaints() == []
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -17,6 +19,8 @@ Json = dict[str, Any]
 
 BAR_CELLS = 30
 SHOWN_ERRORS = 5
+SHORTEST_PATH = 10
+"""Cells; where there are fewer, a path is folded and not shortened."""
 SHOWN_SUGGESTIONS = 5
 _STYLES = {
     "warm": "green",
@@ -38,26 +42,51 @@ def report(found: Json, now: float) -> RenderableType:
         found: `warmd.status.status_json`'s.
         now: Seconds since the epoch.
     """
-    lines = [*_head(found), *_memory(found["memory"]), *_progress(found["entries"])]
+    lines: list[RenderableType] = [*_head(found), *_memory(found["memory"]), *_progress(found["entries"])]
     parts: list[RenderableType] = [*lines, Text()]
     parts.append(_table(found, now) if found["entries"] else Text("nothing is to be kept warm"))
-    suggestions = list(_suggestions(found["suggestions"]))
-    return Group(*parts, *([Text(), *suggestions] if suggestions else []))
+    notes = [*_near_misses(found["totals"]["near_misses"]), *_suggestions(found["suggestions"])]
+    return Group(*parts, *([Text(), *notes] if notes else []))
 
 
-def _head(found: Json) -> Iterator[Text]:
+@dataclass(frozen=True, slots=True)
+class PathLine:
+    """A line that begins with a path: where it is too wide, the beginning of the path is left out.
+
+    Attributes:
+        path: What may be shortened.
+        rest: What may not.
+        style: Of the whole line.
+    """
+
+    path: str
+    rest: str
+    style: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """For rich: the line in its final width."""
+        room = options.max_width - cell_len(self.rest)
+        path = self.path
+        if room >= SHORTEST_PATH and cell_len(path) > room:
+            while cell_len(path) > room - 1:
+                path = path[1:]
+            path = f"…{path}"
+        yield Text(path + self.rest, self.style)
+
+
+def _head(found: Json) -> Iterator[RenderableType]:
     model = one_line(found["model"]) if found["model"] else "no model is loaded"
     up = format_seconds(found["uptime_s"])
-    yield Text(f"{model} (warmd {found['version']}, pid {found['pid']}, up {up})")
+    yield PathLine(model, f" (warmd {found['version']}, pid {found['pid']}, up {up})")
     if found["paused"]:
         yield Text("paused: nothing is warmed until `warmd resume`", "yellow")
     document = found["document"]
     path = one_line(document["path"])
     if not document["errors"]:
         generation = f"generation {document['accepted']}" if document["accepted"] else "not read yet"
-        yield Text(f"{path}: {generation}")
+        yield PathLine(path, f": {generation}")
         return
-    yield Text(f"{path}: the file is wrong, {consequence(document)}", "red")
+    yield PathLine(path, f": the file is wrong, {consequence(document)}", "red")
     lines = error_lines(document)
     yield from (Text(f"  {line}") for line in lines[:SHOWN_ERRORS])
     if len(lines) > SHOWN_ERRORS:
@@ -78,9 +107,9 @@ def _memory(memory: Json | None) -> Iterator[Text]:
     line.append(
         f" {format_size(taken)} of {format_size(memory['limit'])}, {format_size(memory['warm'])} warm"
     )
-    line.append(f"; {format_size(max(0, memory['headroom']))} left to warm")
-    line.append(f", {format_size(memory['reserve'])} kept for requests")
     yield line
+    left, kept = format_size(max(0, memory["headroom"])), format_size(memory["reserve"])
+    yield Text(f"       {left} left to warm, {kept} kept for requests")
     if (pressure := _PRESSURE.get(memory["pressure"])) is not None:
         yield Text(f"memory pressure of the system: {pressure}", "red")
 
@@ -151,6 +180,12 @@ def _row(entry: Json, now: float) -> list[Text]:
 def _texts(*texts: str) -> list[Text]:
     # Plain text would be searched for rich's own mark-up.
     return [Text(text) for text in texts]
+
+
+def _near_misses(count: int) -> Iterator[Text]:
+    if count:
+        what = "1 request was a near miss" if count == 1 else f"{count:,} requests were near misses"
+        yield Text(f"{what}: `warmd explain` shows the last ones")
 
 
 def _suggestions(suggestions: list[Json]) -> Iterator[Text]:

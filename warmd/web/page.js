@@ -89,14 +89,14 @@
 
   function showProblems(found) {
     show(byId("problems"), found.errors.length > 0);
-    const kept = found.accepted ? `revision ${found.accepted} stays in force` : "there is none in force yet";
+    const kept = found.accepted ? `generation ${found.accepted} stays in force` : "there is none in force yet";
     say(byId("problems-title"), `${name(found.path)} is not valid; ${kept}`);
     const lines = found.errors.map((error) => {
       const place = [error.line, error.column].filter((part) => part !== null).join(":");
       return [place, error.message, error.path === "$" ? "" : `(at ${error.path})`].filter(Boolean).join(" ");
     });
     list(byId("problem-list"), lines);
-    say(byId("document"), found.accepted ? `${name(found.path)}, revision ${found.accepted}` : name(found.path));
+    say(byId("document"), found.accepted ? `${name(found.path)}, generation ${found.accepted}` : name(found.path));
     mark(byId("document"), "title", found.path);
   }
 
@@ -200,7 +200,7 @@
     limit: (value) => `limit ${bytes(value)}`, headroom: (value) => `headroom ${bytes(value)}`,
     fits: (value) => (value ? "fits" : "does not fit"), errors: (value) => many(value, "error", "errors"),
     entries: (value) => many(value, "entry", "entries"), state: (value) => value.replaceAll("_", " "), source: () => "",
-    generation: (value) => `revision ${value}`, kept_generation: (value) => `revision ${value} stays`, pid: () => "",
+    generation: (value) => `generation ${value}`, kept_generation: (value) => `generation ${value} stays`, pid: () => "",
   };
 
   function details(event) {
