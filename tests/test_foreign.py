@@ -263,7 +263,7 @@ def test_records_of_a_library_come_with_the_words_of_their_source(tmp_path: Path
         """,
     )
     assert lines == [
-        {"level": "warning", "logger": "library", "message": "%s is not a tool", "at": "library.py:5"},
+        {"level": "warning", "logger": "library", "message": "… is not a tool", "at": "library.py:5"},
         {"level": "error", "logger": "library", "message": "cannot parse …: line …", "at": "library.py:6"},
         {"level": "error", "logger": "library", "message": None, "at": "library.py:8"},
         {"level": "debug", "logger": "root", "message": "Incoming Request Body: …", "at": "library.py:9"},

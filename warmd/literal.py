@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +12,9 @@ BLANK = "…"
 
 METHODS = frozenset({"debug", "info", "warning", "warn", "error", "exception", "critical", "log"})
 """Of loggers; and of the module `warnings`."""
+
+_PLACEHOLDER = re.compile(r"%(?:%|(?:\(\w+\))?[-#0 +]*(?:\*|\d+)?(?:\.(?:\*|\d+))?[hlL]?[diouxXeEfFgGcrsa])")
+"""What `%` fills in; https://docs.python.org/3/library/stdtypes.html#printf-style-string-formatting."""
 
 
 class Call(NamedTuple):
@@ -50,6 +54,8 @@ def _text(call: ast.Call) -> str | None:
     """The message argument: the second of `log`, the first of the others."""
     index = int(isinstance(call.func, ast.Attribute) and call.func.attr == "log")
     parts = _parts(call.args[index]) if len(call.args) > index else [BLANK]
+    if len(call.args) > index + 1:
+        parts = _blanked(parts)
     return None if all(part == BLANK for part in parts) else "".join(parts).strip()
 
 
@@ -61,5 +67,9 @@ def _parts(node: ast.expr) -> list[str]:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         return [*_parts(node.left), *_parts(node.right)]
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
-        return _parts(node.left)
+        return _blanked(_parts(node.left))
     return [BLANK]
+
+
+def _blanked(parts: list[str]) -> list[str]:
+    return [_PLACEHOLDER.sub(lambda match: "%" if match[0] == "%%" else BLANK, part) for part in parts]
