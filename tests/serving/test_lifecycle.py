@@ -88,6 +88,27 @@ def test_a_model_that_is_not_there_is_said_in_one_line(tmp_path: Path, make: obj
         assert server.seen("daemon.stopped")[0]["reason"] == f"cannot load the model '{folder}': {reason}"
 
 
+@pytest.mark.parametrize(
+    ("flag", "missing", "reason"),
+    [
+        ("--draft-model", "/nope", "no such folder"),
+        ("--adapter-path", "/nope", "expected a folder with an adapter"),
+        (
+            "--draft-model",
+            "nosuch/nosuch-model",
+            "not a folder, not in the local cache, and cannot be downloaded (HF_HUB_OFFLINE is set)",
+        ),
+    ],
+)
+def test_of_what_is_given_beside_the_model_the_right_one_is_named(
+    models: dict[str, Path], tmp_path: Path, flag: str, missing: str, reason: str
+) -> None:
+    write(tmp_path / "prompts.json", [])
+    with serving(models["llama"], tmp_path / "prompts.json", flag, missing) as server:
+        assert server.wait() == 3
+        assert server.seen("daemon.stopped")[0]["reason"] == f"cannot load the model {missing!r}: {reason}"
+
+
 def test_a_model_that_mlx_lm_cannot_load_is_explained(models: dict[str, Path], tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()

@@ -66,3 +66,18 @@ def test_a_request_begins_warm_and_streams_what_it_answers_at_once(
     assert "".join(pieces) == (answer.choices[0].message.content or "")
     hits = server.seen("live.hit")[before:]
     assert [hit["entry"] for hit in hits[:1]] == [name]
+
+
+def test_the_served_model_is_listed_where_nothing_was_ever_downloaded(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    write(tmp_path / "p.json", [])
+    nowhere = {"HOME": str(tmp_path), "HF_HUB_CACHE": str(tmp_path / "hub")}
+    with serving(models["llama"], tmp_path / "p.json", environment=nowhere) as server:
+        server.wait_for("daemon.ready")
+        client = OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", max_retries=0)
+        (listed,) = client.models.list().data
+        assert (listed.id, listed.object) == (str(models["llama"].resolve()), "model")
+        assert listed.created > 0
+        assert server.stop() == 0
+        assert [line for line in server.seen("foreign.logged") if line["level"] == "error"] == []

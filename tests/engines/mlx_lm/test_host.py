@@ -24,7 +24,7 @@ class FaultyEngine(FakeEngine):
 
 
 NO_CONTROL = Control(None, lambda event: None)
-PROVIDER = SimpleNamespace(cli_args=SimpleNamespace(model="the-model"))
+PROVIDER = SimpleNamespace(cli_args=SimpleNamespace(model="the-model", draft_model=None))
 
 
 def make_host(path: Path) -> tuple[Host, io.StringIO]:

@@ -35,3 +35,13 @@ def check_model_folder(model: str | None, *, needs_weights: bool = True) -> None
         raise ModelError(model, "expected a folder, found a file")
     elif not _HUB_NAME.fullmatch(model):
         raise ModelError(model, "no such folder")
+
+
+def check_adapter(path: str | None) -> None:
+    """Check that an adapter is there: mlx-lm looks for it on this machine only.
+
+    Raises:
+        ModelError: It is not.
+    """
+    if path is not None and not Path(path).is_dir():
+        raise ModelError(path, "expected a folder with an adapter")

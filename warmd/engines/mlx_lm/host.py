@@ -32,7 +32,7 @@ from warmd.control.run import Control, control_of
 from warmd.daemon import Daemon
 from warmd.engines.base import EngineDiedError
 from warmd.engines.mlx_lm.engine import MlxLmEngine
-from warmd.engines.mlx_lm.folder import ModelError, check_model_folder
+from warmd.engines.mlx_lm.folder import ModelError, check_adapter, check_model_folder
 from warmd.engines.mlx_lm.generator import (
     EngineRoom,
     WarmingResponseGenerator,
@@ -40,7 +40,8 @@ from warmd.engines.mlx_lm.generator import (
     WatchedModelProvider,
 )
 from warmd.engines.mlx_lm.guard import Guard
-from warmd.engines.mlx_lm.http import HttpServer, attach_generator, listen
+from warmd.engines.mlx_lm.http import HttpServer, attach_generator, listen, scan_models
+from warmd.engines.mlx_lm.hub import hub_reason, missing_model
 from warmd.engines.mlx_lm.measure import check_quantising
 from warmd.engines.mlx_lm.pace import Pace
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
@@ -112,17 +113,22 @@ class Host:
 
     @contextlib.contextmanager
     def _seams(self) -> Iterator[None]:
-        """Put our provider, our run and the flags where mlx-lm's main looks for them."""
-        before = server.ModelProvider, server.BatchGenerator, server.run, server.argparse, sys.argv
-        server.ModelProvider = functools.partial(WatchedModelProvider, room=self._room)
-        server.BatchGenerator = functools.partial(WatchedBatchGenerator, room=self._room)
-        server.run = self._serve
-        server.argparse = SimpleNamespace(**{**vars(argparse), "ArgumentParser": ServerParser})
+        """Put what is ours, and the flags, where mlx-lm's main looks for them."""
+        ours = {
+            "ModelProvider": functools.partial(WatchedModelProvider, room=self._room),
+            "BatchGenerator": functools.partial(WatchedBatchGenerator, room=self._room),
+            "run": self._serve,
+            "argparse": SimpleNamespace(**{**vars(argparse), "ArgumentParser": ServerParser}),
+            "scan_cache_dir": scan_models,
+        }
+        before, arguments = {name: getattr(server, name) for name in ours}, sys.argv
+        vars(server).update(ours)
         sys.argv = ["warmd serve", *self.server_args]
         try:
             yield
         finally:
-            server.ModelProvider, server.BatchGenerator, server.run, server.argparse, sys.argv = before
+            vars(server).update(before)
+            sys.argv = arguments
 
     def _serve(self, host: str, port: int, model_provider: Any) -> None:
         """Takes the place of `mlx_lm.server.run`."""
@@ -132,7 +138,10 @@ class Host:
         foreign.capture_stderr(self.log)
         if model_provider.is_distributed:
             raise DistributedError
-        check_model_folder(model_provider.cli_args.model)
+        args = model_provider.cli_args
+        check_model_folder(args.model)
+        check_model_folder(args.draft_model)
+        check_adapter(args.adapter_path)
         with control_of(self._state, self.log) as control:
             http_server = listen(host, port)
             try:
@@ -193,7 +202,8 @@ class Host:
             return None
         death = str(self._room.death)
         if not self._room.is_started:
-            return ModelError(provider.cli_args.model, death)
+            args = provider.cli_args
+            return ModelError(missing_model(args.model, args.draft_model), hub_reason(death))
         self.log(make_event("engine.died", reason=death))
         self.exit_code, self.stop_reason = 1, death
         return None

@@ -9,8 +9,10 @@ import sys
 import threading
 from http import HTTPStatus
 from http.server import ThreadingHTTPServer
+from types import SimpleNamespace
 from typing import Any
 
+from huggingface_hub import CacheNotFound, scan_cache_dir
 from mlx_lm import server
 
 from warmd.errors import CannotStartError
@@ -93,6 +95,17 @@ class RequestHandler(server.APIHandler):  # type: ignore[misc] # mlx-lm has no t
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
         """Drop what the base class would print: both kinds of message are logged above."""
+
+
+def scan_models() -> Any:
+    """The hub's cache on this machine, of which mlx-lm lists the `repos`; one that is not there has none.
+
+    Without this mlx-lm fails in the midst of its answer to `/v1/models` where nothing was ever downloaded.
+    """
+    try:
+        return scan_cache_dir()
+    except CacheNotFound:
+        return SimpleNamespace(repos=frozenset())
 
 
 class HttpServer(ThreadingHTTPServer):

@@ -41,6 +41,8 @@ SEAMS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("mlx_lm.server:CompletionRequest", ("request_type", "prompt", "messages", "tools", "role_mapping")),
     ("mlx_lm.server:APIHandler.__init__", ("self", "response_generator")),
     ("mlx_lm.server:get_system_fingerprint", ()),
+    # Finds the models to list; looked up in the server's module.
+    ("mlx_lm.server:scan_cache_dir", ("cache_dir",)),
     # What a request is served from.
     ("mlx_lm.models.cache:LRUPromptCache.__init__", ("self", "max_size")),
     ("mlx_lm.models.cache:LRUPromptCache.fetch_nearest_cache", ("self", "model", "tokens")),

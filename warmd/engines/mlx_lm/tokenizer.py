@@ -6,6 +6,7 @@ from typing import Any
 
 from mlx_lm import utils
 
+from warmd.engines.mlx_lm.hub import hub_reason
 from warmd.engines.mlx_lm.render import RequestPath
 from warmd.errors import CannotStartError
 
@@ -14,8 +15,8 @@ class TokenizerError(CannotStartError):
     """The tokenizer cannot be loaded."""
 
     def __init__(self, model: str, error: Exception) -> None:
-        reason = " ".join(str(error).split())[:400]
-        super().__init__(f"cannot load the tokenizer of {model!r}: {type(error).__name__}: {reason}")
+        problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        super().__init__(f"cannot load the tokenizer of {model!r}: {hub_reason(problem)[:400]}")
 
 
 def load_request_path(model: str, chat_template_args: dict[str, Any] | None = None) -> RequestPath:
