@@ -114,7 +114,11 @@ CATALOGUE: Mapping[str, Kind] = {
         ("pressure", "limit", "headroom", "warm"),
         "the system's pressure changed to 1 (normal), 2 or 4 (critical); sizes in bytes",
     ),
-    "memory.failed": Kind("error", ("reason",), "nothing is warmed until this changes"),
+    "memory.failed": Kind(
+        "error",
+        ("reason",),
+        "the memory cannot be read or the limit leaves no room: nothing is warmed until this changes",
+    ),
     "watch.rearmed": Kind("info", ("directory",), "a watched folder vanished and is there again"),
     "watch.degraded": Kind(
         "warning", ("reason",), "no events from the system; the file is looked at now and then"

@@ -30,7 +30,7 @@ from warmd.engines.mlx_lm.estimate import estimate
 from warmd.memory.fake import FakeMeter
 
 TEXT = "You are a careful reviewer of code. Answer briefly."
-ENTRIES = [
+ENTRIES: list[dict[str, Any]] = [
     {"name": "long", "messages": [{"role": "system", "content": TEXT + " Don't guess." * 60}]},
     {"name": "first", "priority": 1, "messages": [{"role": "system", "content": TEXT}]},
 ]

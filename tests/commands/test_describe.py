@@ -99,7 +99,7 @@ def test_what_the_process_takes_besides_arrays_counts_as_in_the_daemon() -> None
 
 
 def test_what_is_for_another_model_is_not_planned() -> None:
-    prefixes = [Prefix((1, 2)), ElsewhereError("other/model")]
+    prefixes: list[Prefix | RenderError] = [Prefix((1, 2)), ElsewhereError("other/model")]
     found = describe(entries(0, 5), prefixes, COST, PLENTY)
     assert found == (
         RenderedEntry(2, 2, 20, fits=True),

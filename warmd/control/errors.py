@@ -29,7 +29,9 @@ class AnotherDaemonError(CannotStartError):
 
     def __init__(self, folder: Path, pid: int | None) -> None:
         who = "another warmd" if pid is None else f"another warmd (pid {pid})"
-        super().__init__(f"{who} uses the state folder {folder}; a second one needs its own ([state] dir)")
+        super().__init__(
+            f"{who} uses the state folder {folder}; a second one needs its own (WARMD_STATE_DIR)"
+        )
 
 
 class NoSocketError(WarmdError):
