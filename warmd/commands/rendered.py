@@ -153,7 +153,7 @@ def render_document(
 def foresee(meter: Meter, limit: Limit, model_bytes: int) -> Memory:
     """The memory as it would be with a model just loaded, in a process such as this one.
 
-    What computing a chunk takes comes on top; it is not known before one runs.
+    The server's own parts come on top, and what computing a chunk takes; that is not known before one runs.
     """
     try:
         reading = meter.read()
