@@ -94,6 +94,11 @@ CATALOGUE: Mapping[str, Kind] = {
         ("entry", "tokens", "cause"),
         "a request would not get it any more; it will be warmed again",
     ),
+    "entry.suspected": Kind(
+        "warning",
+        ("entry", "tokens", "ends"),
+        "the last run ended abruptly while it was being warmed; after 2 such `ends` it is `quarantined`",
+    ),
     "live.hit": Kind(
         "info",
         ("entry", "tokens", "cached"),
@@ -124,6 +129,11 @@ CATALOGUE: Mapping[str, Kind] = {
     ),
     "control.failed": Kind(
         "warning", ("reason",), "commands such as `warmd status` cannot reach this daemon; the rest goes on"
+    ),
+    "state.failed": Kind(
+        "warning",
+        ("reason",),
+        "the state folder cannot be written: abrupt ends are not counted; the rest goes on",
     ),
     "log.dropped": Kind("warning", ("lines",), "so many lines before this one could not be written"),
 }

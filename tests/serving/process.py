@@ -48,6 +48,7 @@ class Server:
         self.port = free_port()
         # Short, for sockets; several servers run at once in some tests.
         self.state = tempfile.TemporaryDirectory(prefix="warmd-test-")
+        self.state_folder = Path((environment or {}).get("WARMD_STATE_DIR", self.state.name))
         command = [sys.executable, "-m", module, "serve", "--port", str(self.port), *arguments]
         self.process = subprocess.Popen(
             command,

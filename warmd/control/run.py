@@ -27,6 +27,11 @@ class Control:
         self._path = path
         self._emit = emit
 
+    @property
+    def owns_folder(self) -> bool:
+        """True when the state folder is ours and can be used."""
+        return self._path is not None
+
     async def serve(self, handlers: Mapping[str, Handler]) -> None:
         """Answer requests until cancelled."""
         if self._path is None:

@@ -28,6 +28,7 @@ from warmd.config import Settings
 from warmd.control.handlers import make_handlers
 from warmd.control.place import state_folder
 from warmd.control.run import Control, control_of
+from warmd.crash.quarantine import Quarantine
 from warmd.daemon import Daemon
 from warmd.engines.base import EngineDiedError
 from warmd.engines.mlx_lm.engine import MlxLmEngine
@@ -48,7 +49,7 @@ from warmd.errors import CannotStartError
 from warmd.events import FOREIGN, make_event
 from warmd.logs import Log
 from warmd.memory.readings import Limit
-from warmd.memory.size import parse_size
+from warmd.memory.size import parse_limit, parse_size
 from warmd.web.live import Live
 from warmd.web.recent import Recent
 from warmd.web.site import Site
@@ -146,7 +147,13 @@ class Host:
         )
         engine = MlxLmEngine(self._room, provider, asyncio.get_running_loop())
         recent = Recent(self.log)
-        daemon = Daemon(engine, self.prompts, self.settings, emit=recent, url=_url(http_server))
+        quarantine = Quarantine(
+            self._state if control.owns_folder else None,
+            str(parse_limit(self.settings.memory.limit) or "auto"),
+            recent,
+        )
+        url = _url(http_server)
+        daemon = Daemon(engine, self.prompts, self.settings, emit=recent, url=url, quarantine=quarantine)
         generator = WarmingResponseGenerator(provider, cache, self._room)
         live = Live(daemon.statistics, recent)
         site = Site(live.look, lambda: self._problem(generator), provider.cli_args.host)
