@@ -188,6 +188,7 @@ class Daemon:
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
+                tasks.start_soon(self._quarantine.save)
                 tasks.start_soon(self._reloader.run)
                 tasks.start_soon(self._follow_engine)
                 tasks.start_soon(self._follow_memory)

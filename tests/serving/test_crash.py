@@ -14,14 +14,15 @@ from tests.serving.test_control import command, named
 from warmd.crash.quarantine import read_suspects
 
 # Some seconds of prefill on any machine.
-LONG = "You are a careful reviewer of code. " * 3000
+LONG = "You are a careful reviewer of code. " * 1000
 RULES = "Be brief. " * 20
-SMALL_STEPS = {"WARMD_WARM_CHUNK_TOKENS": "32"}
+SMALL_STEPS = {"WARMD_WARM_CHUNK_TOKENS": "4"}
 
 
-def wait_until_marked(folder: Path) -> None:
+def wait_until_marked(folder: Path, ends: int = 0) -> None:
+    """Wait until something is marked by a process that knows of so many ends."""
     deadline = time.monotonic() + PATIENCE
-    while not read_suspects(folder).warming:
+    while not (found := read_suspects(folder)).warming or sum(each.ends for each in found.ended) < ends:
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -42,7 +43,7 @@ def test_what_killed_the_process_twice_is_quarantined_until_it_is_edited(
     for ends in range(2):
         with serving(models["llama"], prompts, environment=environment) as server:
             server.wait_for("entry.warming", entry="long")
-            wait_until_marked(state)
+            wait_until_marked(state, ends)
             assert server.stop(number) == -number
             assert [line["ends"] for line in server.seen("entry.suspected")] == [1] * ends
     with serving(models["llama"], prompts, environment=environment) as server:
@@ -68,9 +69,8 @@ def test_a_stop_in_the_midst_of_warming_takes_less_than_five_seconds_and_leaves_
 ) -> None:
     write(tmp_path / "prompts.json", [named("long", LONG)])
     state = tmp_path / "s"
-    with serving(
-        models["llama"], tmp_path / "prompts.json", environment={"WARMD_STATE_DIR": str(state)}
-    ) as server:
+    environment = {**SMALL_STEPS, "WARMD_STATE_DIR": str(state)}
+    with serving(models["llama"], tmp_path / "prompts.json", environment=environment) as server:
         server.wait_for("entry.warming")
         wait_until_marked(state)
         server.process.send_signal(signal.SIGTERM)
@@ -82,9 +82,8 @@ def test_a_stop_in_the_midst_of_warming_takes_less_than_five_seconds_and_leaves_
 def test_a_second_signal_forces_and_leaves_no_mark(models: dict[str, Path], tmp_path: Path) -> None:
     write(tmp_path / "prompts.json", [named("long", LONG)])
     state = tmp_path / "s"
-    with serving(
-        models["llama"], tmp_path / "prompts.json", environment={"WARMD_STATE_DIR": str(state)}
-    ) as server:
+    environment = {**SMALL_STEPS, "WARMD_STATE_DIR": str(state)}
+    with serving(models["llama"], tmp_path / "prompts.json", environment=environment) as server:
         server.wait_for("entry.warming")
         wait_until_marked(state)
         server.process.send_signal(signal.SIGTERM)
