@@ -14,12 +14,16 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from warmd.errors import UsageError
+from warmd.events import Level
 from warmd.memory.size import parse_limit, parse_size
 
 MEBIBYTE = 1 << 20
+AUTO = "auto"
+SMALLEST_LOG = 1 << 16
+LEVELS: tuple[str, ...] = get_args(Level)
 
 
 def _setting(
@@ -45,6 +49,16 @@ def _check_no_nul(text: str) -> None:
 def _check_share(share: float) -> None:
     if share > 0.9:
         raise ValueError(f"expected at most 0.9, found {share}")
+
+
+def _check_level(text: str) -> None:
+    if text not in LEVELS:
+        raise ValueError(f"expected one of {', '.join(LEVELS)}, found {text!r}")
+
+
+def _check_log_size(text: str) -> None:
+    if parse_size(text) < SMALLEST_LOG:
+        raise ValueError(f"expected a size of at least 64KiB, found {text!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +119,16 @@ class StateSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class LogSettings:
+    """`[log]`"""
+
+    file: str = _setting(AUTO, "the log file of `warmd serve`", check=_check_no_nul)
+    level: str = _setting("info", "the lowest level that is logged", check=_check_level)
+    max_bytes: str = _setting("10MiB", "a larger file is set aside", check=_check_log_size)
+    keep: int = _setting(5, "how many that were set aside are kept", 0)
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Everything that can be configured."""
 
@@ -113,6 +137,7 @@ class Settings:
     warm: WarmSettings = WarmSettings()
     memory: MemorySettings = MemorySettings()
     state: StateSettings = StateSettings()
+    log: LogSettings = LogSettings()
 
 
 def config_path(environment: Mapping[str, str] | None = None) -> Path:
@@ -153,6 +178,18 @@ def expand_home(text: str) -> Path:
         raise UsageError(f"{text}: there is no home folder to take ~ for") from None
 
 
+def system_folder(find: Callable[[], Path]) -> Path:
+    """A folder that `platformdirs` knows, such as `platformdirs.user_state_path` finds.
+
+    Raises:
+        UsageError: It is below the home folder, and there is none.
+    """
+    try:
+        return expand_home(str(find()))
+    except RuntimeError as error:
+        raise UsageError(str(error)) from None
+
+
 def _read(path: Path, *, may_be_missing: bool) -> dict[str, Any]:
     try:
         # Some editors begin a file with a byte order mark, which TOML does not know.
@@ -181,7 +218,7 @@ def _apply_table(settings: Settings, table: Mapping[str, Any], path: Path) -> Se
     return settings
 
 
-_PATHS = (("prompts", "path"), ("state", "dir"))
+_PATHS = (("prompts", "path"), ("state", "dir"), ("log", "file"))
 
 
 def _apply_section(current: Any, section: str, values: Mapping[str, Any], path: Path) -> Any:
@@ -189,7 +226,7 @@ def _apply_section(current: Any, section: str, values: Mapping[str, Any], path: 
         where = f"{path}: [{section}] {key}"
         if key not in _names(current):
             raise UsageError(f"{where}: unknown key; the nearest known one is {_nearest(key)}")
-        if (section, key) in _PATHS and value and isinstance(value, str):
+        if (section, key) in _PATHS and isinstance(value, str) and value not in ("", AUTO):
             value = value if value.startswith("~") else str(path.absolute().parent / value)
         current = _set(current, key, value, where)
     return current

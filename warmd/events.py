@@ -43,6 +43,11 @@ CATALOGUE: Mapping[str, Kind] = {
     "daemon.stopped": Kind(
         "info", ("exit_code", "reason"), "the last line; an error where it could not start"
     ),
+    "daemon.gave_up": Kind(
+        "error",
+        ("failures", "seconds", "reason"),
+        "the last line of so many starts that failed within that time: it ends with 0, to be left alone",
+    ),
     "prompts.accepted": Kind(
         "info",
         ("generation", "sha256", "entries", "added", "edited", "removed", "unchanged"),
@@ -134,6 +139,14 @@ CATALOGUE: Mapping[str, Kind] = {
         "warning",
         ("reason",),
         "the state folder cannot be written: abrupt ends are not counted; the rest goes on",
+    ),
+    "log.failed": Kind(
+        "warning", ("path", "reason"), "the log file cannot be written; its lines go to stderr meanwhile"
+    ),
+    "log.repeated": Kind(
+        "warning",
+        ("repeated", "times", "seconds"),
+        "an error came again so often; with the level and the texts of its first line",
     ),
     "log.dropped": Kind("warning", ("lines",), "so many lines before this one could not be written"),
 }

@@ -29,6 +29,7 @@ from warmd.control.handlers import make_handlers
 from warmd.control.place import state_folder
 from warmd.control.run import Control, control_of
 from warmd.crash.quarantine import Quarantine
+from warmd.crash.starts import forget_failed_starts
 from warmd.daemon import Daemon
 from warmd.engines.base import EngineDiedError
 from warmd.engines.mlx_lm.engine import MlxLmEngine
@@ -46,10 +47,11 @@ from warmd.engines.mlx_lm.pace import Pace
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
 from warmd.engines.mlx_lm.store import Checkpoints, WarmStore
 from warmd.errors import CannotStartError
-from warmd.events import FOREIGN, make_event
+from warmd.events import FOREIGN, Event, make_event
 from warmd.logs import Log
 from warmd.memory.readings import Limit
 from warmd.memory.size import parse_limit, parse_size
+from warmd.repeats import REPORT_SECONDS
 from warmd.web.live import Live
 from warmd.web.recent import Recent
 from warmd.web.site import Site
@@ -90,6 +92,7 @@ class Host:
     stop_reason: str = ""
     _room: EngineRoom = field(init=False)
     _state: Path = field(init=False)
+    _ready: anyio.Event = field(init=False, default_factory=anyio.Event)
 
     def __post_init__(self) -> None:
         self._state = state_folder(self.settings.state)
@@ -146,7 +149,7 @@ class Host:
             lambda request: self._room.on_request(request),
         )
         engine = MlxLmEngine(self._room, provider, asyncio.get_running_loop())
-        recent = Recent(self.log)
+        recent = Recent(self._emit)
         quarantine = Quarantine(
             self._state if control.owns_folder else None,
             str(parse_limit(self.settings.memory.limit) or "auto"),
@@ -177,12 +180,19 @@ class Host:
             return "the engine has died"
         return None if self._room.is_started else "the model is being loaded"
 
+    def _emit(self, event: Event) -> None:
+        self.log(event)
+        if event.name == "daemon.ready":
+            self._ready.set()
+
     async def _run_daemon(self, daemon: Daemon, provider: Any, control: Control) -> CannotStartError | None:
         died, broken = False, None
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._stop_on_signal, tasks.cancel_scope)
                 tasks.start_soon(control.serve, make_handlers(daemon))
+                tasks.start_soon(self._forget_failed_starts)
+                tasks.start_soon(self._summarise)
                 await daemon.run()
         except* EngineDiedError:
             died = True
@@ -202,6 +212,16 @@ class Host:
         self.exit_code, self.stop_reason = 1, death
         return None
 
+    async def _forget_failed_starts(self) -> None:
+        await self._ready.wait()
+        await anyio.to_thread.run_sync(forget_failed_starts, self._state, abandon_on_cancel=True)
+
+    async def _summarise(self) -> None:
+        """Tell of repeated errors when nothing else is logged."""
+        while True:
+            await anyio.sleep(REPORT_SECONDS)
+            self.log.summarise()
+
     async def _stop_on_signal(self, scope: anyio.CancelScope) -> None:
         with anyio.open_signal_receiver(*STOP_SIGNALS) as signals:
             async for number in signals:
@@ -220,6 +240,7 @@ class Host:
             await anyio.to_thread.run_sync(generator.stop, JOIN_SECONDS)
 
     def _report_stopped(self) -> None:
+        self.log.summarise(everything=True)
         self.log(make_event("daemon.stopped", exit_code=self.exit_code, reason=self.stop_reason))
 
 
@@ -227,7 +248,10 @@ def serve(host: Host) -> int:
     """Run a host and report how it ended.
 
     Returns:
-        The exit code: 0 after a signal, 1 when the engine died, 3 when it cannot start.
+        The exit code: 0 after a signal, 1 when the engine died.
+
+    Raises:
+        CannotStartError: It cannot start, which has been logged.
     """
     for number in STOP_SIGNALS:
         signal.signal(number, _exit_early)
@@ -236,7 +260,8 @@ def serve(host: Host) -> int:
         host._report_stopped()
     except CannotStartError as error:
         host.log(make_event("daemon.stopped", level="error", exit_code=error.exit_code, reason=str(error)))
-        return error.exit_code
+        error.is_told = True
+        raise
     return host.exit_code
 
 
