@@ -77,6 +77,7 @@ class WatchSettings:
     ceiling: float = _setting(1.0, "a file that keeps changing is read after this long all the same", 0)
     rehash: float = _setting(5.0, "how often to look even if no event came", 0.05)
     poll: bool = _setting(False, "poll instead of using the system's events, for network mounts")
+    timeout: float = _setting(10.0, "a file system that does not answer is waited for this long", 0.05)
 
 
 @dataclass(frozen=True, slots=True)

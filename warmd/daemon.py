@@ -175,6 +175,10 @@ class Daemon:
         """Look at the file now, whatever the system's events say; how things are with it then."""
         return await self._reloader.look()
 
+    def report(self) -> None:
+        """Log how things are, in one line."""
+        self._tell.reported(self.statistics())
+
     # --- running ---------------------------------------------------------------------------------
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:

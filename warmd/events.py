@@ -39,6 +39,22 @@ CATALOGUE: Mapping[str, Kind] = {
     ),
     "daemon.paused": Kind("info", (), "somebody asked that nothing be warmed until `daemon.resumed`"),
     "daemon.resumed": Kind("info", (), "warming goes on"),
+    "daemon.reported": Kind(
+        "info",
+        (
+            "model",
+            "uptime_s",
+            "paused",
+            "generation",
+            "entries",
+            "warm",
+            "requests",
+            "hits",
+            "tokens_saved",
+            "headroom",
+        ),
+        "SIGUSR1 or SIGINFO asked how things are; `warm` are entries, `headroom` bytes that warming may take",
+    ),
     "daemon.stopping": Kind("info", ("reason",), "a stop was asked for"),
     "daemon.stopped": Kind(
         "info", ("exit_code", "reason"), "the last line; an error where it could not start"

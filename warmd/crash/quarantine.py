@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
-import anyio.to_thread
 
+from warmd.blocking import Blocking
 from warmd.crash.files import read_json, write_json
 from warmd.crash.suspects import Suspect, Suspects, read_suspects_json, suspects_json
 from warmd.events import Emit, make_event
@@ -55,8 +55,7 @@ class Quarantine:
         for suspect in self._suspects.ended:
             if any(suspect.cause == mark.cause for mark in self._written.warming):
                 self._tell(suspect)
-        # One for the writer's thread: a disk that does not answer holds up no others.
-        self._limiter: anyio.CapacityLimiter | None = None
+        self._disk = Blocking(SAVE_SECONDS)
 
     def _tell(self, suspect: Suspect) -> None:
         for name in suspect.entries:
@@ -99,17 +98,12 @@ class Quarantine:
         """Return once the disk has what is known now, or has been given its time; never raises for it."""
         if self._folder is None or self._written == self._suspects:
             return
-        self._limiter = self._limiter or anyio.CapacityLimiter(1)
-        with anyio.move_on_after(SAVE_SECONDS) as waiting:
-            try:
-                await anyio.to_thread.run_sync(
-                    self._write, self._folder, abandon_on_cancel=True, limiter=self._limiter
-                )
-            except OSError as error:
-                self._complain(error.strerror or str(error))
-                return
-        if waiting.cancelled_caught:
-            self._complain(f"no answer within {SAVE_SECONDS:g} s")
+        try:
+            await self._disk.run(self._write, self._folder)
+        except TimeoutError:
+            self._complain(f"no answer within {self._disk.seconds:g} s")
+        except OSError as error:
+            self._complain(error.strerror or str(error))
 
     def _write(self, folder: Path) -> None:
         # What changes meanwhile is written as well: nobody may be waiting for this any more.

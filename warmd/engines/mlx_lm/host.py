@@ -16,11 +16,11 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 import anyio
 import anyio.to_thread
+from anyio.abc import TaskGroup
 from mlx_lm import server
 
 from warmd import foreign
@@ -52,11 +52,11 @@ from warmd.logs import Log
 from warmd.memory.readings import Limit
 from warmd.memory.size import parse_limit, parse_size
 from warmd.repeats import REPORT_SECONDS
+from warmd.signals import SIGNALS, Terminal, force_next_stop, meaning
 from warmd.web.live import Live
 from warmd.web.recent import Recent
 from warmd.web.site import Site
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 DRAIN_SECONDS = 1.5
 """How long answers may go on after a stop; mlx-lm tells a client within 1 s that its engine has died."""
 JOIN_SECONDS = 1.5
@@ -189,7 +189,7 @@ class Host:
         died, broken = False, None
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._stop_on_signal, tasks.cancel_scope)
+                tasks.start_soon(self._follow_signals, daemon, tasks)
                 tasks.start_soon(control.serve, make_handlers(daemon))
                 tasks.start_soon(self._forget_failed_starts)
                 tasks.start_soon(self._summarise)
@@ -222,15 +222,21 @@ class Host:
             await anyio.sleep(REPORT_SECONDS)
             self.log.summarise()
 
-    async def _stop_on_signal(self, scope: anyio.CancelScope) -> None:
-        with anyio.open_signal_receiver(*STOP_SIGNALS) as signals:
+    async def _follow_signals(self, daemon: Daemon, tasks: TaskGroup) -> None:
+        terminal = Terminal(sys.stderr)
+        with anyio.open_signal_receiver(*SIGNALS) as signals:
             async for number in signals:
-                self.stop_reason = signal.Signals(number).name
-                break
-        for number in STOP_SIGNALS:
-            signal.signal(number, _force)
+                asked = meaning(number, terminal)
+                if asked == "stop":
+                    self.stop_reason = signal.Signals(number).name
+                    break
+                if asked == "reload":
+                    tasks.start_soon(daemon.reload)
+                else:
+                    daemon.report()
+        force_next_stop()
         self.log(make_event("daemon.stopping", reason=self.stop_reason))
-        scope.cancel()
+        tasks.cancel_scope.cancel()
 
     async def _stop(self, http_server: HttpServer, generator: WarmingResponseGenerator) -> None:
         """Stop accepting, let answers finish for a moment, then end the engine's thread."""
@@ -253,8 +259,6 @@ def serve(host: Host) -> int:
     Raises:
         CannotStartError: It cannot start, which has been logged.
     """
-    for number in STOP_SIGNALS:
-        signal.signal(number, _exit_early)
     try:
         host.run()
         host._report_stopped()
@@ -269,15 +273,3 @@ def _url(http_server: HttpServer) -> str:
     host, port = http_server.server_address[:2]
     shown = f"[{host!s}]" if ":" in str(host) else host
     return f"http://{shown!s}:{port}"
-
-
-def _exit_early(number: int, frame: FrameType | None) -> NoReturn:
-    """A stop before the event loop listens to signals: there is nothing to lose yet.
-
-    Not `sys.exit`: the engine's thread may have begun, and Python would wait for it.
-    """
-    os._exit(0)
-
-
-def _force(number: int, frame: FrameType | None) -> NoReturn:
-    os._exit(128 + number)
