@@ -89,6 +89,7 @@ def test_others_are_news(time: FakeTime) -> None:
         make_event("live.near_miss", entry="a", tokens=9, matched=1, prefix_tokens=2, cached=0),
         make_event("prompts.rejected", sha256="0", kept_generation=1, errors=[]),
         make_event("entry.lost", entry="a", tokens=3, cause="gone"),
+        make_event("entry.failed", entry="a", state="quarantined", reason="r", retry_in_s=None),
     ],
     ids=lambda event: event.name,
 )

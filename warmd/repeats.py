@@ -10,9 +10,6 @@ from typing import Any
 
 from warmd.events import FOREIGN, Level
 
-SUMMARISED = frozenset({"entry.failed", FOREIGN})
-"""Events that may come without end. The others tell of a change each time."""
-
 REPORT_SECONDS = 60.0
 """Repetitions are reported after this long."""
 FORGET_SECONDS = 600.0
@@ -64,7 +61,7 @@ class Repeats:
 
     def is_news(self, name: str, level: Level, fields: Mapping[str, Any]) -> bool:
         """Whether an event is to be logged in full; else it has been counted. Numbers make no difference."""
-        if name not in SUMMARISED or level not in ("warning", "error"):
+        if not _may_go_on(name, level, fields):
             return True
         texts = {key: value for key, value in fields.items() if not isinstance(value, (int, float))}
         key, now = repr((name, level, sorted(texts.items()))), self._clock()
@@ -90,3 +87,9 @@ class Repeats:
                 if is_surplus or (not run.times and now - run.last >= FORGET_SECONDS):
                     del self._runs[key]
         return found
+
+
+def _may_go_on(name: str, level: Level, fields: Mapping[str, Any]) -> bool:
+    """Whether it may come without end by itself. Everything else tells of a change each time."""
+    is_retried = name == "entry.failed" and fields.get("retry_in_s") is not None
+    return level in ("warning", "error") and (is_retried or name == FOREIGN)
