@@ -190,7 +190,8 @@ class Host:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._follow_signals, daemon, tasks)
-                tasks.start_soon(control.serve, make_handlers(daemon))
+                # Whoever reads that it is ready may call commands at once.
+                await tasks.start(control.serve, make_handlers(daemon))
                 tasks.start_soon(self._forget_failed_starts)
                 tasks.start_soon(self._summarise)
                 await daemon.run()
