@@ -68,6 +68,7 @@ class Server:
                 **inherited,
                 "HF_HUB_OFFLINE": "1",
                 "WARMD_STATE_DIR": self.state.name,
+                "WARMD_LOG_FILE": "",
                 **(environment or {}),
             },
         )

@@ -79,7 +79,7 @@ def test_a_stop_in_the_midst_of_warming_takes_less_than_five_seconds_and_leaves_
 
 
 @pytest.mark.promise(6)
-def test_a_second_signal_forces_and_leaves_no_mark(models: dict[str, Path], tmp_path: Path) -> None:
+def test_a_second_signal_forces_in_the_midst_of_warming(models: dict[str, Path], tmp_path: Path) -> None:
     write(tmp_path / "prompts.json", [named("long", LONG)])
     state = tmp_path / "s"
     environment = {**SMALL_STEPS, "WARMD_STATE_DIR": str(state)}
