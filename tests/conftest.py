@@ -16,6 +16,7 @@ def state_folder() -> Iterator[None]:
     """Daemons of tests and that of whoever runs them do not meet. Short, as it holds a socket."""
     with tempfile.TemporaryDirectory(prefix="warmd-test-") as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("WARMD_STATE_DIR", folder)
+        patch.setenv("WARMD_LOG_FILE", "")
         yield
 
 

@@ -12,6 +12,7 @@ import anyio
 import pytest
 
 from warmd.config import MemorySettings, Settings, WarmSettings, WatchSettings
+from warmd.crash.quarantine import Quarantine
 from warmd.daemon import Daemon
 from warmd.engines.base import EngineDiedError
 from warmd.errors import NotWarmableError, RenderError
@@ -26,14 +27,29 @@ QUICK = WatchSettings(settle=0.01, ceiling=0.1, rehash=0.2)
 class Running:
     """A daemon under test, with its engine, its file and its events."""
 
-    def __init__(self, path: Path, engine: FakeEngine, concurrency: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        engine: FakeEngine,
+        concurrency: int,
+        *,
+        folder: Path | None = None,
+        limit: str = "auto",
+    ) -> None:
         self.path, self.engine = path, engine
         self.events: list[Event] = []
         settings = Settings(
             watch=QUICK, warm=WarmSettings(concurrency=concurrency), memory=MemorySettings(look=0.05)
         )
-        self.daemon = Daemon(engine, path, settings, emit=self._emit, randomness=lambda: 0.5)
         self._news = anyio.Event()
+        self.daemon = Daemon(
+            engine,
+            path,
+            settings,
+            emit=self._emit,
+            randomness=lambda: 0.5,
+            quarantine=Quarantine(folder, limit, self._emit),
+        )
 
     def _emit(self, event: Event) -> None:
         self.events.append(event)

@@ -29,6 +29,7 @@ def reasons(it: Running) -> list[str]:
     return [event["reason"] for event in it.named("entry.deferred")]
 
 
+@pytest.mark.promise(4)
 async def test_what_does_not_fit_is_deferred_with_its_bytes_and_comes_when_there_is_room(path: Path) -> None:
     engine = limited(150)
     async with running(path, entry("a", "x" * 60), entry("b", "y" * 60), engine=engine) as it:

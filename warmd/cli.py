@@ -8,10 +8,14 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, TextIO
 
 from warmd import __version__
-from warmd.errors import WarmdError
+from warmd.errors import UsageError, WarmdError
 from warmd.parser import CommandParser
+
+if TYPE_CHECKING:
+    from warmd.events import Event
 
 COMMANDS = ("serve", "check", "status", "explain", "capture", "rewarm", "pause", "resume", "reload", "schema")
 """Each is a module of `warmd.commands`."""
@@ -39,6 +43,48 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     _allow_every_character()
     argv = sys.argv[1:] if argv is None else argv
+    try:
+        if argv[:1] == ["serve"]:
+            return _serve(argv)
+        return _run(argv)
+    except WarmdError as error:
+        _tell(error)
+        return error.exit_code
+
+
+def _serve(argv: Sequence[str]) -> int:
+    # Imported here: the other commands do without.
+    from warmd.crash.starts import counting, is_supervised
+
+    if sys.stderr is None:
+        # Started with standard error closed: mlx-lm and others write there without asking.
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - for as long as we live
+    if not is_supervised(argv, os.environ):
+        return _run(argv)
+    # Of what is printed there later, the log only tells how much.
+    stderr = sys.stderr
+    return counting(lambda: _run(argv), lambda event: _log(stderr, event), _tell)
+
+
+def _log(stderr: TextIO, event: Event) -> None:
+    """Log an event when there may be no settings."""
+    from warmd.config import load_settings
+    from warmd.logs import open_log
+
+    try:
+        log = open_log(stderr, load_settings())
+    except UsageError:
+        log = open_log(stderr)
+    log(event)
+
+
+def _tell(error: WarmdError) -> None:
+    if not error.is_told:
+        # Settings tell all that is wrong with them, in a line each.
+        print(*(f"warmd: {line}" for line in str(error).split("\n")), sep="\n", file=sys.stderr)
+
+
+def _run(argv: Sequence[str]) -> int:
     parser = make_parser([argv[0]] if argv and argv[0] in COMMANDS else COMMANDS)
     args, more = parser.parse_known_args(argv)
     try:
@@ -47,10 +93,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if more:
             args.parser.error(f"unrecognized arguments: {' '.join(more)}")
         return _print_all(args)
-    except WarmdError as error:
-        # Settings tell all that is wrong with them, in a line each.
-        print(*(f"warmd: {line}" for line in str(error).split("\n")), sep="\n", file=sys.stderr)
-        return error.exit_code
     except BrokenPipeError:
         # Whoever read our output has seen enough.
         _discard_output()

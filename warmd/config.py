@@ -14,13 +14,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from warmd.errors import UsageError
+from warmd.events import Level
 from warmd.memory.size import parse_limit, parse_size
 from warmd.nearest import nearest_of
 
 MEBIBYTE = 1 << 20
+AUTO = "auto"
+SMALLEST_LOG = 1 << 16
+LEVELS: tuple[str, ...] = get_args(Level)
 
 
 def _setting(
@@ -48,6 +52,16 @@ def _check_share(share: float) -> None:
         raise ValueError(f"expected at most 0.9, found {share}")
 
 
+def _check_level(text: str) -> None:
+    if text not in LEVELS:
+        raise ValueError(f"expected one of {', '.join(LEVELS)}, found {text!r}")
+
+
+def _check_log_size(text: str) -> None:
+    if parse_size(text) < SMALLEST_LOG:
+        raise ValueError(f"expected a size of at least 64KiB, found {text!r}")
+
+
 @dataclass(frozen=True, slots=True)
 class PromptsSettings:
     """`[prompts]`"""
@@ -64,6 +78,7 @@ class WatchSettings:
     ceiling: float = _setting(1.0, "a file that keeps changing is read after this long all the same", 0)
     rehash: float = _setting(5.0, "how often to look even if no event came", 0.05)
     poll: bool = _setting(False, "poll instead of using the system's events, for network mounts")
+    timeout: float = _setting(10.0, "a file system that does not answer is waited for this long", 0.05)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +121,16 @@ class StateSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class LogSettings:
+    """`[log]`"""
+
+    file: str = _setting(AUTO, "the log file of `warmd serve`", check=_check_no_nul)
+    level: str = _setting("info", "the lowest level that is logged", check=_check_level)
+    max_bytes: str = _setting("10MiB", "a larger file is set aside", check=_check_log_size)
+    keep: int = _setting(5, "how many that were set aside are kept", 0)
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Everything that can be configured."""
 
@@ -114,6 +139,7 @@ class Settings:
     warm: WarmSettings = WarmSettings()
     memory: MemorySettings = MemorySettings()
     state: StateSettings = StateSettings()
+    log: LogSettings = LogSettings()
 
 
 def config_path(environment: Mapping[str, str] | None = None) -> Path:
@@ -167,6 +193,18 @@ def expand_home(text: str) -> Path:
         raise UsageError(f"{text}: there is no home folder to take ~ for") from None
 
 
+def system_folder(find: Callable[[], Path]) -> Path:
+    """A folder that `platformdirs` knows, such as `platformdirs.user_state_path` finds.
+
+    Raises:
+        UsageError: It is below the home folder, and there is none.
+    """
+    try:
+        return expand_home(str(find()))
+    except RuntimeError as error:
+        raise UsageError(str(error)) from None
+
+
 def _read(path: Path, *, may_be_missing: bool) -> dict[str, Any]:
     try:
         # Some editors begin a file with a byte order mark, which TOML does not know.
@@ -197,7 +235,7 @@ def _apply_table(settings: Settings, table: Mapping[str, Any], path: Path, probl
     return settings
 
 
-_PATHS = (("prompts", "path"), ("state", "dir"))
+_PATHS = (("prompts", "path"), ("state", "dir"), ("log", "file"))
 
 
 def _apply_section(
@@ -209,7 +247,8 @@ def _apply_section(
             if key not in _names(current):
                 others = f"there are {', '.join(_names(current))}"
                 raise UsageError(f"{where}: unknown key; {_nearest(key) or others}")
-            is_relative = (section, key) in _PATHS and value and isinstance(value, str) and value[0] != "~"
+            is_path = (section, key) in _PATHS and isinstance(value, str) and value not in ("", AUTO)
+            is_relative = is_path and not value.startswith("~")
             full = str(path.absolute().parent / value) if is_relative else value
             current = _set(current, key, full, where)
     return current

@@ -24,10 +24,11 @@ from warmd.admission import is_too_much
 from warmd.again import choose
 from warmd.clock import Clock, DayWatch
 from warmd.config import Settings
+from warmd.crash.quarantine import Quarantine
 from warmd.engines.base import Engine, EngineDiedError, Identity, Warmed
 from warmd.errors import ElsewhereError
 from warmd.events import Emit
-from warmd.ledger import Ledger
+from warmd.ledger import Ledger, Slot
 from warmd.losses import Losses
 from warmd.memory.readings import Memory
 from warmd.memory.watch import MemoryWatch
@@ -55,6 +56,7 @@ class Daemon:
         url: Where the engine serves, as shown to people.
         randomness: Numbers from 0 to 1 for the jitter of retries.
         clock: The local time, without a zone.
+        quarantine: What ended the process before; without one nothing is remembered.
     """
 
     def __init__(
@@ -67,12 +69,14 @@ class Daemon:
         url: str | None = None,
         randomness: Callable[[], float] = random.random,
         clock: Clock = datetime.now,
+        quarantine: Quarantine | None = None,
     ) -> None:
         self._engine = engine
         self._settings = settings or Settings()
         self._url = url
         self._randomness = randomness
         self._clock = clock
+        self._quarantine = quarantine or Quarantine()
         self._tell = Teller(emit)
         self._signal = Signal()
         self._reloader = Reloader(path, self._settings, emit=emit, on_change=self._signal.set)
@@ -100,6 +104,10 @@ class Daemon:
         self._day_watch.follow(())
         self._planner = Planner(self._engine, self._ledger)
         self.traffic.forget()
+
+    @property
+    def _model(self) -> str:
+        return self._identity.model if self._identity else ""
 
     @property
     def engine(self) -> Engine:
@@ -156,13 +164,20 @@ class Daemon:
         self._renders.renew(entry.digest for entry in entries)
         found = [entry.name for entry in entries]
         if self._warmer is not None:
-            self._warmer.renew(self._ledger.keys_of(found))
+            keys = self._ledger.keys_of(found)
+            self._quarantine.forgive(keys, self._model)
+            self._tasks.start_soon(self._quarantine.save)
+            self._warmer.renew(keys)
         self._signal.set()
         return found
 
     async def reload(self) -> DocumentStatus:
         """Look at the file now, whatever the system's events say; how things are with it then."""
         return await self._reloader.look()
+
+    def report(self) -> None:
+        """Log how things are, in one line."""
+        self._tell.reported(self.statistics())
 
     # --- running ---------------------------------------------------------------------------------
 
@@ -177,6 +192,7 @@ class Daemon:
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
+                tasks.start_soon(self._quarantine.save)
                 tasks.start_soon(self._reloader.run)
                 tasks.start_soon(self._follow_engine)
                 tasks.start_soon(self._follow_memory)
@@ -246,6 +262,7 @@ class Daemon:
             self._tell,
             self._tasks,
             self._turnstile,
+            self._quarantine,
             on_change=self._signal.set,
             on_idle=lambda: self._reloader.mark_applied(self._generation),
             room_delay=self._settings.memory.look,
@@ -272,6 +289,8 @@ class Daemon:
                 self._tell.problem(name, error)
         held = warmer.held()
         for key, slot in self._ledger.slots.items():
+            if slot.state == "pending":
+                self._keep_away(key, slot)
             if slot.state in ("warm", "stored_not_served") and key not in held:
                 self._losses.note(slot, warm_before, "the engine no longer holds it")
             elif slot.state == "warm":
@@ -279,6 +298,14 @@ class Daemon:
                 size = len(slot.prefix)
                 warmed = Warmed(size, 0, size, held[key].kv_bytes)
                 self._tell.warmed(warmed, 0.0, [n for n in slot.names if n not in warm_before])
+
+    def _keep_away(self, key: str, slot: Slot) -> None:
+        """Put a prefix that ended the process too often aside."""
+        reason = self._quarantine.reason(key, self._model)
+        if reason is not None:
+            slot.mark_quarantined(reason)
+            for name in slot.names:
+                self._tell.failed(name, slot.state, reason)
 
     def _on_lost(self, key: str, cached: int) -> None:
         """A proof has failed."""

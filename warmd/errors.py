@@ -11,6 +11,8 @@ class WarmdError(Exception):
     """Something went wrong in a way that we can explain in one line."""
 
     exit_code = 1
+    is_told = False
+    """Whoever caught it has logged it already."""
 
 
 class UsageError(WarmdError):

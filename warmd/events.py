@@ -39,9 +39,30 @@ CATALOGUE: Mapping[str, Kind] = {
     ),
     "daemon.paused": Kind("info", (), "somebody asked that nothing be warmed until `daemon.resumed`"),
     "daemon.resumed": Kind("info", (), "warming goes on"),
+    "daemon.reported": Kind(
+        "info",
+        (
+            "model",
+            "uptime_s",
+            "paused",
+            "generation",
+            "entries",
+            "warm",
+            "requests",
+            "hits",
+            "tokens_saved",
+            "headroom",
+        ),
+        "SIGUSR1 or SIGINFO asked how things are; `warm` are entries, `headroom` bytes that warming may take",
+    ),
     "daemon.stopping": Kind("info", ("reason",), "a stop was asked for"),
     "daemon.stopped": Kind(
         "info", ("exit_code", "reason"), "the last line; an error where it could not start"
+    ),
+    "daemon.gave_up": Kind(
+        "error",
+        ("failures", "seconds", "reason"),
+        "the last line of so many starts that failed within that time: it ends with 0, to be left alone",
     ),
     "prompts.accepted": Kind(
         "info",
@@ -94,6 +115,11 @@ CATALOGUE: Mapping[str, Kind] = {
         ("entry", "tokens", "cause"),
         "a request would not get it any more; it will be warmed again",
     ),
+    "entry.suspected": Kind(
+        "warning",
+        ("entry", "tokens", "ends"),
+        "the last run ended abruptly while it was being warmed; after 2 such `ends` it is `quarantined`",
+    ),
     "live.hit": Kind(
         "info",
         ("entry", "tokens", "cached"),
@@ -128,6 +154,19 @@ CATALOGUE: Mapping[str, Kind] = {
     ),
     "control.failed": Kind(
         "warning", ("reason",), "commands such as `warmd status` cannot reach this daemon; the rest goes on"
+    ),
+    "state.failed": Kind(
+        "warning",
+        ("reason",),
+        "the state folder cannot be written: abrupt ends are not counted; the rest goes on",
+    ),
+    "log.failed": Kind(
+        "warning", ("path", "reason"), "the log file cannot be written; its lines go to stderr meanwhile"
+    ),
+    "log.repeated": Kind(
+        "warning",
+        ("repeated", "times", "seconds"),
+        "an error came again so often; with the level and the texts of its first line",
     ),
     "log.dropped": Kind("warning", ("lines",), "so many lines before this one could not be written"),
 }

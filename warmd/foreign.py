@@ -68,7 +68,7 @@ class ForeignHandler(logging.Handler):
         try:
             self._write(record)
         except Exception:  # noqa: BLE001 - a log record must never hurt who logs
-            self._log.sink.drop()
+            self._log.drop()
 
     def _write(self, record: logging.LogRecord) -> None:
         message, error = safe_message(record), _exception(record)

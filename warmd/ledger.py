@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from time import time
@@ -93,6 +94,10 @@ class Slot:
     def mark_deferred(self, reason: str, *, not_before: float) -> None:
         """There is no room for it; try again at a loop time."""
         self.state, self.reason, self.not_before, self.done_tokens = "deferred", reason, not_before, 0
+
+    def mark_quarantined(self, reason: str) -> None:
+        """It ended the process too often; only a person tries it again."""
+        self.state, self.reason, self.not_before = "quarantined", reason, math.inf
 
     def mark_pending(self) -> None:
         """It is not held and not being warmed (any more)."""

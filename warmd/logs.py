@@ -1,4 +1,4 @@
-"""JSON lines on stderr: our own events, and every other library's records in the same shape.
+"""JSON lines on stderr and in a file: our own events, and other libraries' records in the same shape.
 
 Each line is one strict JSON object that begins with `ts`, `level` and `event`. On a terminal the same events
 are pretty. A sink that fails (a full disk, a closed pipe) never hurts who logs: what is lost is counted, and
@@ -10,14 +10,20 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
+from collections.abc import Callable, Mapping
 from pathlib import PurePath
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from warmd.config import LogSettings, Settings
 from warmd.events import Event, Level, make_event
-from warmd.sink import Sink
+from warmd.launched import is_under_launchd
+from warmd.logfile import LogFile, open_log_file
+from warmd.repeats import Repeats
+from warmd.sink import Sink, stream_writer
 
 LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
 
@@ -35,17 +41,38 @@ class Log:
         stream: Usually stderr.
         pretty: Write for people instead of machines.
         level: The lowest level that is written.
+        file: Has the same lines as JSON, if there is one.
+        stream_level: While the file takes the lines, the lowest level that also goes to the stream.
+        clock: Seconds that only grow.
     """
 
-    def __init__(self, stream: TextIO, *, pretty: bool = False, level: Level = "info") -> None:
-        self.sink = Sink(stream)
+    def __init__(
+        self,
+        stream: TextIO,
+        *,
+        pretty: bool = False,
+        level: Level = "info",
+        file: LogFile | None = None,
+        stream_level: Level | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.level: Level = level
-        self._logger = structlog.wrap_logger(
-            self.sink,
-            processors=_pretty_processors() if pretty else _json_processors(),
-            wrapper_class=structlog.BoundLogger,
-            cache_logger_on_first_use=True,
-        )
+        self._stream = _Output(Sink(stream_writer(stream)), pretty=pretty)
+        self._stream_level: Level = stream_level or level
+        self._file = _Output(Sink(file.write)) if file is not None else None
+        self._path = file.path if file is not None else None
+        self._file_problem: str | None = None
+        self._repeats = Repeats(clock)
+
+    @property
+    def sink(self) -> Sink:
+        """Where the stream's lines go."""
+        return self._stream.sink
+
+    @property
+    def file_sink(self) -> Sink | None:
+        """Where the file's lines go, if there is one."""
+        return self._file.sink if self._file is not None else None
 
     def __call__(self, event: Event) -> None:
         """Write one of our own events."""
@@ -55,15 +82,89 @@ class Log:
         """Write an event that need not be in the catalogue."""
         if LEVELS.index(level) < LEVELS.index(self.level):
             return
-        before = self.sink.dropped
-        self._put(name, level, fields)
-        if before == self.sink.dropped and (lost := self.sink.take_unreported()):
-            report = make_event("log.dropped", lines=lost)
-            self._put(report.name, report.level, report.fields)
+        self.summarise()
+        if self._repeats.is_news(name, level, fields):
+            self._put(name, level, fields)
 
-    def _put(self, name: str, level: Level, fields: Any) -> None:
+    def summarise(self, *, everything: bool = False) -> None:
+        """Tell how often errors have come again, of which enough time has passed; `everything` at the end."""
+        for found in self._repeats.take(everything=everything):
+            seconds = round(found.seconds, 3)
+            event = make_event("log.repeated", repeated=found.name, times=found.times, seconds=seconds)
+            self._put(event.name, found.level, {**event.fields, **found.texts})
+
+    def drop(self) -> None:
+        """Count a line that could not even be made."""
+        for output in (self._stream, self._file):
+            if output is not None:
+                output.sink.drop()
+
+    def _put(self, name: str, level: Level, fields: Mapping[str, Any]) -> None:
         ours = {f"{key}_" if key in RESERVED else key: plain(value) for key, value in fields.items()}
-        getattr(self._logger, level)(name, level=level, **ours)
+        is_in_file = self._file is not None and self._file.put(name, level, ours)
+        # What the file does not take is not lost where there is still the stream.
+        if not is_in_file or LEVELS.index(level) >= LEVELS.index(self._stream_level):
+            self._stream.put(name, level, ours)
+        if self._file is not None:
+            self._note_file(self._file.sink.problem)
+
+    def _note_file(self, problem: str | None) -> None:
+        if problem != self._file_problem:
+            self._file_problem = problem
+            if problem is not None:
+                event = make_event("log.failed", path=str(self._path), reason=problem)
+                self._stream.put(event.name, event.level, event.fields)
+
+
+def open_log(stderr: TextIO, settings: Settings | None = None, *, level: Level | None = None) -> Log:
+    """The log of a process that is ours: standard error, pretty on a terminal, and the configured file.
+
+    launchd writes standard error to a file that only grows: there, errors alone go to it while there is the
+    other.
+
+    Args:
+        stderr: The real one.
+        settings: As far as they are known; without them there is no file.
+        level: Overrides that of the settings.
+
+    Raises:
+        UsageError: The file would be below the home folder, and there is none.
+    """
+    wanted = settings.log if settings is not None else LogSettings(file="")
+    return Log(
+        stderr,
+        pretty=stderr.isatty(),
+        level=level or cast(Level, wanted.level),
+        file=open_log_file(wanted),
+        stream_level="error" if is_under_launchd(os.environ) else None,
+    )
+
+
+class _Output:
+    """One place where lines go, in one form."""
+
+    def __init__(self, sink: Sink, *, pretty: bool = False) -> None:
+        self.sink = sink
+        self._logger = structlog.wrap_logger(
+            sink,
+            processors=_pretty_processors() if pretty else _json_processors(),
+            wrapper_class=structlog.BoundLogger,
+            cache_logger_on_first_use=True,
+        )
+
+    def put(self, name: str, level: Level, fields: Mapping[str, Any]) -> bool:
+        """Write a line, and what has been lost before it; False when it could not be written."""
+        before = self.sink.dropped
+        self._write(name, level, fields)
+        if before != self.sink.dropped:
+            return False
+        if lost := self.sink.take_unreported():
+            report = make_event("log.dropped", lines=lost)
+            self._write(report.name, report.level, report.fields)
+        return True
+
+    def _write(self, name: str, level: Level, fields: Mapping[str, Any]) -> None:
+        getattr(self._logger, level)(name, level=level, **fields)
 
 
 def plain(value: Any, depth: int = 0) -> Any:

@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import anyio
-import anyio.to_thread
 
+from warmd.blocking import Blocking
 from warmd.config import Settings
 from warmd.events import Emit, make_event
 from warmd.prompts import Document, FileError, InvalidPromptsError, diff, load_document
 from warmd.status import DocumentStatus
-from warmd.watch import Degraded, Rearmed, Watcher, signature
+from warmd.watch import Degraded, Rearmed, Watcher, signature, unreachable
 
 VANISHED_GRACE = 0.75
 """Seconds that a missing file is given beyond settling: editors delete and rename in two steps."""
@@ -33,18 +33,29 @@ class Reloader:
         settings: Timings and the size cap.
         emit: Receives `prompts.accepted`, `prompts.rejected` and `watch.…`.
         on_change: Called after each new revision, accepted or not.
+        load: Reads a file.
     """
 
-    def __init__(self, path: Path, settings: Settings, *, emit: Emit, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        settings: Settings,
+        *,
+        emit: Emit,
+        on_change: Callable[[], None],
+        load: Callable[..., Document] = load_document,
+    ) -> None:
         self.path = Path(path).expanduser().absolute()
         self.document: Document | None = None
         self.status = DocumentStatus(self.path)
         self._settings = settings
         self._emit = emit
+        self._load_document = load
         self._on_change = on_change
         self._last: tuple[object, ...] | None = None
         self._files: tuple[Path, ...] = (self.path,)
         self._asking: list[anyio.Event] = []
+        self._blocking = Blocking(settings.watch.timeout)
         self._watcher = Watcher(settings.watch, on_rearmed=self._rearmed, on_degraded=self._degraded)
 
     async def run(self) -> None:
@@ -85,17 +96,27 @@ class Reloader:
             is_changing = look.still_changing
 
     async def _read(self) -> Outcome:
-        outcome = await self._read_once()
-        if isinstance(outcome, InvalidPromptsError) and not self.path.exists():
-            await anyio.sleep(VANISHED_GRACE)
+        try:
             outcome = await self._read_once()
+            if isinstance(outcome, InvalidPromptsError) and not await self._blocking.run(self.path.exists):
+                await anyio.sleep(VANISHED_GRACE)
+                outcome = await self._read_once()
+        except TimeoutError:
+            # Whatever they look like once they can be reached, that is a change.
+            self._watcher.follow(self._files, unreachable(self._files))
+            reason = f"the file system gives no answer within {self._blocking.seconds:g} s"
+            return InvalidPromptsError(self.path, [FileError(None, None, "$", reason)], None, self._files)
         return outcome
 
     async def _read_once(self) -> Outcome:
-        """Read the file; what it looked like just before counts as seen, so no later change is missed."""
+        """Read the file; what it looked like just before counts as seen, so no later change is missed.
+
+        Raises:
+            TimeoutError: The file system does not answer.
+        """
         # The signature is taken first and for the files known so far; new includes are looked at again.
-        seen = await anyio.to_thread.run_sync(signature, self._files, abandon_on_cancel=True)
-        outcome = await anyio.to_thread.run_sync(self._load, abandon_on_cancel=True)
+        seen = await self._blocking.run(signature, self._files)
+        outcome = await self._blocking.run(self._load)
         if set(outcome.files) != set(self._files):
             self._files = outcome.files
             return await self._read_once()
@@ -104,7 +125,7 @@ class Reloader:
 
     def _load(self) -> Outcome:
         try:
-            return load_document(self.path, max_bytes=self._settings.prompts.max_bytes)
+            return self._load_document(self.path, max_bytes=self._settings.prompts.max_bytes)
         except InvalidPromptsError as error:
             return error
         except Exception as error:  # noqa: BLE001 - nothing in a file may end the daemon

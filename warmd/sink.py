@@ -17,15 +17,24 @@ class TornError(OSError):
     """Only a part of a line has been written."""
 
 
+Write = Callable[[str, float], None]
+"""Writes text and waits for at most so many seconds; raises OSError or ValueError when it cannot."""
+
+
 class Sink:
-    """Writes whole lines to a stream from any thread, and outlives the stream's failures.
+    """Writes whole lines from any thread, and outlives the failures of what takes them.
+
+    Args:
+        write: See `stream_writer`.
 
     Attributes:
         dropped: Lines that could not be written.
+        problem: Why the last one could not; None when it was written.
     """
 
-    def __init__(self, stream: TextIO) -> None:
-        self._write = _writer(stream)
+    def __init__(self, write: Write) -> None:
+        self._write = write
+        self.problem: str | None = None
         self._lock = threading.Lock()
         self._unreported = 0
         self._is_torn = False
@@ -38,12 +47,13 @@ class Sink:
             try:
                 # After half a line, begin a new one.
                 self._write(("\n" if self._is_torn else "") + line + "\n", self._patience)
-                self._is_torn, self._patience = False, PATIENCE
+                self._is_torn, self._patience, self.problem = False, PATIENCE, None
             except (OSError, ValueError) as error:
                 # Once nobody reads, no further line waits for that to change.
                 self._patience = 0.0
                 # ValueError: the stream is closed.
                 self._is_torn = self._is_torn or isinstance(error, TornError)
+                self.problem = getattr(error, "strerror", None) or str(error)
                 self.dropped += 1
                 self._unreported += 1
 
@@ -62,7 +72,7 @@ class Sink:
             return count
 
 
-def _writer(stream: TextIO) -> Callable[[str, float], None]:
+def stream_writer(stream: TextIO) -> Write:
     """How to write to a stream at once, and so that a failure leaves nothing behind in a buffer.
 
     What stays in the buffer of a full disk or a broken pipe would be tried again at the exit, and then the

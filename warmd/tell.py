@@ -14,6 +14,7 @@ from warmd.events import Emit, make_event
 from warmd.ledger import Slot, problem_status
 from warmd.memory.readings import Memory
 from warmd.plan import Plan, Shortage
+from warmd.status import Statistics
 
 
 class Teller:
@@ -39,6 +40,24 @@ class Teller:
     def resumed(self) -> None:
         """Warming goes on."""
         self._emit(make_event("daemon.resumed"))
+
+    def reported(self, found: Statistics) -> None:
+        """Somebody asked how things are."""
+        self._emit(
+            make_event(
+                "daemon.reported",
+                model=found.model,
+                uptime_s=round(found.uptime_s, 3),
+                paused=found.paused,
+                generation=found.document.accepted,
+                entries=len(found.entries),
+                warm=found.count("warm"),
+                requests=found.live.requests,
+                hits=found.live.hits,
+                tokens_saved=found.live.tokens_saved,
+                headroom=found.memory.headroom if found.memory is not None else None,
+            )
+        )
 
     def model_changed(self, model: str | None, previous: str) -> None:
         """Another model was loaded, or (None) the model was unloaded."""

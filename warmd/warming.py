@@ -11,6 +11,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from warmd.backoff import retry_delay
+from warmd.crash.quarantine import Quarantine
 from warmd.engines.base import Engine, EngineDiedError, Held, NoRoomError
 from warmd.ledger import Ledger, Slot
 from warmd.plan import Drop, Plan, Shortage, Wanted
@@ -34,6 +35,7 @@ class Warmer:
         tell: Receives what happens.
         tasks: Where warmings run.
         turnstile: Shared by all warmers of a daemon.
+        quarantine: Has a mark on disk for each prefix while it is being warmed.
         on_change: Called when a plan should be made again.
         on_idle: Called when nothing is left to do.
         room_delay: Seconds before a prefix that found no room is tried again.
@@ -46,6 +48,7 @@ class Warmer:
         tell: Teller,
         tasks: TaskGroup,
         turnstile: Turnstile,
+        quarantine: Quarantine,
         *,
         on_change: Callable[[], None],
         on_idle: Callable[[], None],
@@ -58,6 +61,7 @@ class Warmer:
         self._tell = tell
         self._tasks = tasks
         self._turnstile = turnstile
+        self._quarantine = quarantine
         self._on_change = on_change
         self._on_idle = on_idle
         self._room_delay = room_delay
@@ -166,7 +170,9 @@ class Warmer:
 
     async def _warm_and_verify(self, key: str, slot: Slot) -> None:
         began = time.perf_counter()
-        warmed = await self._engine.warm(slot.prefix, slot.mark_progress)
+        model = self._identity.model if self._identity else ""
+        async with self._quarantine.marked(key, model, slot.names, len(slot.prefix)):
+            warmed = await self._engine.warm(slot.prefix, slot.mark_progress)
         try:
             cached = await self._engine.look_up(slot.entry, slot.prefix)
         except Exception:

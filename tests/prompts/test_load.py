@@ -229,6 +229,7 @@ def is_settled(path: Path) -> bool:
 
 @given(st.binary(max_size=60))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@pytest.mark.promise(3)
 def test_no_bytes_raise_anything_else(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "prompts.json"
     path.write_bytes(data)

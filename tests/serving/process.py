@@ -43,21 +43,32 @@ class Server:
     """A running `warmd serve`, its log lines and an HTTP client for it."""
 
     def __init__(
-        self, arguments: Sequence[str], *, environment: dict[str, str] | None = None, module: str = "warmd"
+        self,
+        arguments: Sequence[str],
+        *,
+        environment: dict[str, str] | None = None,
+        module: str = "warmd",
+        is_bare: bool = False,
+        prefix: Sequence[str] = (),
+        cwd: Path | None = None,
     ) -> None:
         self.port = free_port()
         # Short, for sockets; several servers run at once in some tests.
         self.state = tempfile.TemporaryDirectory(prefix="warmd-test-")
-        command = [sys.executable, "-m", module, "serve", "--port", str(self.port), *arguments]
+        self.state_folder = Path((environment or {}).get("WARMD_STATE_DIR", self.state.name))
+        inherited = {"PYTHONPATH": str(Path(__file__).parents[2])} if is_bare else os.environ
+        command = [*prefix, sys.executable, "-m", module, "serve", "--port", str(self.port), *arguments]
         self.process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            cwd=cwd,
             env={
-                **os.environ,
+                **inherited,
                 "HF_HUB_OFFLINE": "1",
                 "WARMD_STATE_DIR": self.state.name,
+                "WARMD_LOG_FILE": "",
                 **(environment or {}),
             },
         )
@@ -139,12 +150,29 @@ def serving(
     *arguments: str,
     environment: dict[str, str] | None = None,
     module: str = "warmd",
+    is_bare: bool = False,
+    prefix: Sequence[str] = (),
+    cwd: Path | None = None,
 ) -> Iterator[Server]:
-    """A server on a model and a prompts file, killed at the end if a test left it running."""
+    """A server on a model and a prompts file, killed at the end if a test left it running.
+
+    Args:
+        model: Its folder.
+        prompts: Its prompts file.
+        arguments: More of them.
+        environment: Variables besides those of this process.
+        module: What is run.
+        is_bare: Without those of this process, as launchd starts programs.
+        prefix: A command that runs another one.
+        cwd: Where it starts.
+    """
     server = Server(
         ["--model", str(model), "--prompts", str(prompts), *arguments],
         environment=environment,
         module=module,
+        is_bare=is_bare,
+        prefix=prefix,
+        cwd=cwd,
     )
     try:
         yield server

@@ -24,7 +24,7 @@ def named(name: str, content: str) -> dict[str, object]:
 def command(server: Server, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "warmd", *args],
-        env={**os.environ, "WARMD_STATE_DIR": server.state.name},
+        env={**os.environ, "WARMD_STATE_DIR": str(server.state_folder)},
         capture_output=True,
         text=True,
         timeout=PATIENCE,

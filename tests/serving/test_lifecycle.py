@@ -48,6 +48,7 @@ def test_a_signal_stops_a_server_that_is_starting(
         assert server.stop() in (0, -signal.SIGTERM)
 
 
+@pytest.mark.promise(6)
 def test_a_signal_stops_a_server_in_the_middle_of_warming(models: dict[str, Path], tmp_path: Path) -> None:
     write(tmp_path / "prompts.json", [system(f"{number} {LONG}") for number in range(20)])
     with serving(models["llama"], tmp_path / "prompts.json") as server:
@@ -125,6 +126,7 @@ def test_a_model_that_mlx_lm_cannot_load_is_explained(models: dict[str, Path], t
         assert reason.startswith(f"cannot load the model '{folder}': ValueError: Model type no_such_arch")
 
 
+@pytest.mark.promise(8)
 def test_a_dead_engine_thread_ends_the_process_with_one(models: dict[str, Path], tmp_path: Path) -> None:
     write(tmp_path / "prompts.json", [])
     with serving(models["llama"], tmp_path / "prompts.json") as server:

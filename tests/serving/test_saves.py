@@ -97,6 +97,7 @@ def server(
 
 
 @pytest.mark.parametrize("save", SAVES, ids=lambda save: save.__name__)
+@pytest.mark.promise(2)
 def test_each_way_of_saving_is_seen_twice_in_a_row(server: tuple[Server, Path], save: Save) -> None:
     running, prompts = server
     for number in range(2):

@@ -42,6 +42,7 @@ def warmed(server: Server) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("more", [{}, {"seed": 1}], ids=["batched", "sequential"])
+@pytest.mark.promise(7)
 def test_the_next_request_starts_warm_and_gets_the_cold_answer(
     models: dict[str, Path], tmp_path: Path, architecture: str, more: Json
 ) -> None:
@@ -130,6 +131,7 @@ def test_only_what_was_edited_is_prefilled(models: dict[str, Path], tmp_path: Pa
         assert cached(server.chat(ask("3. " + RULES))) < 20
 
 
+@pytest.mark.promise(3)
 def test_a_bad_file_changes_nothing_and_is_explained_once(models: dict[str, Path], tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.json"
     write(prompts, [system(RULES)])

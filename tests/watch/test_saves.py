@@ -143,6 +143,7 @@ async def test_a_deleted_file_is_noticed_and_so_is_its_return(path: Path) -> Non
 
 
 @pytest.mark.parametrize("save", [write_in_place, replace_atomically])
+@pytest.mark.promise(2)
 async def test_a_storm_of_saves_is_two_looks_at_most(path: Path, save: Save) -> None:
     def storm() -> None:
         for number in range(1, 1001):

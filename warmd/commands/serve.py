@@ -44,9 +44,13 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--log-level",
-        default="INFO",
         choices=["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
-        help="the lowest level that is logged (default: INFO)",
+        help="the lowest level that is logged (default: from the config)",
+    )
+    parser.add_argument(
+        "--give-up",
+        action="store_true",
+        help="end with 0 when the fifth start within ten minutes fails (always so under launchd)",
     )
     parser.set_defaults(run=run, takes_more=True)
 
@@ -54,23 +58,23 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace, more: list[str]) -> int:
     """Serve until stopped. `more` are flags for mlx-lm's server."""
     # Imported here: structlog takes longer to import than `warmd check` takes in all.
-    from warmd.logs import Log
+    from warmd.logs import open_log
+    from warmd.signals import hold_signals
 
-    if sys.stderr is None:
-        # Started with standard error closed: mlx-lm and others write there without asking.
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - for as long as we live
+    hold_signals()
     settings = with_memory_limit(load_settings(), args.memory_limit)
     prompts = expand_home(args.prompts or settings.prompts.path).absolute()
     if args.model:
         # A shell expands ~ only at the beginning of a word: --model=~/models/x arrives as it is.
         more = ["--model", os.path.expanduser(args.model), *more]  # noqa: PTH111 - a hub name is no path
-    log = Log(sys.stderr, pretty=sys.stderr.isatty(), level=_level(args.log_level))
+    level = args.log_level or settings.log.level.upper()
+    log = open_log(sys.stderr, settings, level=_level(level))
     greet: Greet = _greet_nobody
     if args.demo:
         prompts, settings, more, greet = _prepare_demo(args, settings, more)
     elif not args.model:
         raise UsageError("serve needs --model M (a model folder or Hugging Face name), or --demo")
-    return _serve(prompts, ["--log-level", args.log_level, *more], settings, log, greet)
+    return _serve(prompts, ["--log-level", level, *more], settings, log, greet)
 
 
 def _serve(prompts: Path, server_args: list[str], settings: Settings, log: Log, greet: Greet) -> int:

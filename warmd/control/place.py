@@ -10,7 +10,7 @@ from pathlib import Path
 
 import platformdirs
 
-from warmd.config import StateSettings, expand_home
+from warmd.config import StateSettings, expand_home, system_folder
 
 SOCKET_NAME = "control.sock"
 LONGEST_PATH = 103 if sys.platform == "darwin" else 107
@@ -23,9 +23,12 @@ def state_folder(settings: StateSettings) -> Path:
     """The folder for what outlives the process, and for the socket; it need not exist.
 
     Raises:
-        UsageError: The configured one begins with `~` and there is no home folder.
+        UsageError: It is below the home folder, and there is none.
     """
-    folder = expand_home(settings.dir) if settings.dir else platformdirs.user_state_path("warmd")
+    if settings.dir:
+        folder = expand_home(settings.dir)
+    else:
+        folder = system_folder(lambda: platformdirs.user_state_path("warmd"))
     return Path(os.path.realpath(folder))
 
 

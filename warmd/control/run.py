@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import anyio
+from anyio.abc import TaskStatus
 
 from warmd.control.errors import NoSocketError
 from warmd.control.folder import claimed
@@ -27,20 +28,40 @@ class Control:
         self._path = path
         self._emit = emit
 
-    async def serve(self, handlers: Mapping[str, Handler]) -> None:
-        """Answer requests until cancelled."""
-        if self._path is None:
-            return
+    @property
+    def owns_folder(self) -> bool:
+        """True when the state folder is ours and can be used."""
+        return self._path is not None
+
+    async def serve(
+        self,
+        handlers: Mapping[str, Handler],
+        *,
+        task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Answer requests until cancelled; started once commands are let in, or cannot be."""
+        is_open = False
+        if self._path is not None:
+            is_open = await self._serve(self._path, handlers, task_status)
+        if not is_open:
+            task_status.started()
+
+    async def _serve(self, path: Path, handlers: Mapping[str, Handler], status: TaskStatus[None]) -> bool:
+        """True when commands have been let in."""
+        is_open = False
         try:
             async with anyio.create_task_group() as tasks:
-                await tasks.start(ControlServer(self._path, handlers).run)
-                if is_moved(self._path):
-                    self._emit(make_event("control.moved", path=str(self._path)))
+                await tasks.start(ControlServer(path, handlers).run)
+                is_open = True
+                status.started()
+                if is_moved(path):
+                    self._emit(make_event("control.moved", path=str(path)))
         except* NoSocketError as group:
             self._emit(make_event("control.failed", reason=str(group.exceptions[0])))
         except* Exception as group:  # noqa: BLE001 - live requests and warming do not depend on commands
             kind = type(group.exceptions[0]).__name__
             self._emit(make_event("control.failed", reason=f"unexpected {kind}"))
+        return is_open
 
 
 @contextlib.contextmanager

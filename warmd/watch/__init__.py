@@ -10,7 +10,7 @@ Directories are watched, never files: the watch of a file goes silent after one 
 from __future__ import annotations
 
 from warmd.watch.reports import Degraded, Look, Rearmed, WatchStatistics
-from warmd.watch.signature import FileSignature, Signature, signature
+from warmd.watch.signature import FileSignature, Signature, signature, unreachable
 from warmd.watch.watcher import EventSource, Watcher
 
 __all__ = [
@@ -23,4 +23,5 @@ __all__ = [
     "WatchStatistics",
     "Watcher",
     "signature",
+    "unreachable",
 ]

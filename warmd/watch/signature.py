@@ -34,6 +34,11 @@ def signature(files: Collection[Path]) -> Signature:
     return tuple(_file_signature(path) for path in files)
 
 
+def unreachable(files: Collection[Path]) -> Signature:
+    """What files look like that cannot be reached."""
+    return tuple(map(FileSignature, files))
+
+
 def _file_signature(path: Path) -> FileSignature:
     try:
         status, target = os.stat(path), os.path.realpath(path)  # noqa: PTH116 - no objects, as it runs often

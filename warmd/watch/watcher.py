@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import anyio
-import anyio.to_thread
 import watchfiles
 from anyio.abc import TaskStatus
 
 from warmd.backoff import retry_delay
+from warmd.blocking import Blocking
 from warmd.config import WatchSettings
 from warmd.trigger import Signal
 from warmd.watch.places import Arming, arming, returned, watched_paths, without_identity
 from warmd.watch.reports import Degraded, Look, Rearmed, WatchStatistics
 from warmd.watch.settle import Settling, quiet_before
-from warmd.watch.signature import Signature, signature
+from warmd.watch.signature import Signature, signature, unreachable
 
 STEP_MILLISECONDS = 120
 """How often watchfiles looks whether the system reported anything; it tells after one or two steps.
@@ -77,6 +77,7 @@ class Watcher:
         self._on_rearmed = on_rearmed
         self._on_degraded = on_degraded
         self._events = events
+        self._blocking = Blocking(settings.timeout)
         self._files: tuple[Path, ...] = ()
         self._seen: Signature = ()
         self._recheck_at = math.inf
@@ -159,8 +160,10 @@ class Watcher:
         return look
 
     async def _signature(self) -> Signature:
-        # In a thread, as a network mount can block; abandoned when we are told to stop.
-        return await anyio.to_thread.run_sync(signature, self._files, abandon_on_cancel=True)
+        try:
+            return await self._blocking.run(signature, self._files)
+        except TimeoutError:
+            return unreachable(self._files)
 
     # --- keeping a watch on the right directories ------------------------------------------------
 
@@ -173,7 +176,10 @@ class Watcher:
             await self._watch()
 
     async def _wanted(self) -> Arming:
-        return await anyio.to_thread.run_sync(arming, self._files, abandon_on_cancel=True)
+        try:
+            return await self._blocking.run(arming, self._files)
+        except TimeoutError:
+            return self._armed
 
     def _arm(self, wanted: Arming) -> None:
         before, self._armed = self._armed, wanted

@@ -94,6 +94,7 @@ def put_many(queue: SteppingQueue) -> None:
 
 
 @pytest.mark.parametrize("waits", ["is_queued", "is_waiting"])
+@pytest.mark.promise(5)
 def test_while_a_request_waits_for_others_to_end_there_is_no_warming(
     model: Any, room: Counting, waits: str
 ) -> None:
@@ -132,6 +133,7 @@ def test_a_request_that_was_taken_waits_until_it_begins(model: Any, room: Counti
     assert [*found, room.is_waiting] == [False, True, False]
 
 
+@pytest.mark.promise(5)
 def test_a_request_that_comes_while_an_idle_server_warms_is_taken_next(room: Counting) -> None:
     taking = Taking(room)
     room.desk.fail_all(RuntimeError())

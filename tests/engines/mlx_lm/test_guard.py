@@ -151,6 +151,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_computed(llama: Any) ->
     assert (caught.value.needed, caught.value.available) == (cost.peak(1000), 100_000)
 
 
+@pytest.mark.promise(4)
 def test_a_limit_that_falls_is_obeyed_within_a_chunk_and_nothing_done_is_lost(model: Any) -> None:
     it, tokens = Prefiller(model), ids(200)
     prefill = it.begin(tokens, chunk=32)

@@ -119,6 +119,7 @@ def test_inexact_means_that_chunks_alone_change_the_answer(name: str, model: Any
     assert (difference(whole, chunked) > TOLERANCE) == (name in INEXACT)
 
 
+@pytest.mark.promise(7)
 def test_a_request_after_a_warm_prefix_gets_the_cold_answer(name: str, model: Any, whole: mx.array) -> None:
     store, ends = WarmStore(), list[int]()
     warm(store, make_provider(model), PREFIX, ends=ends)

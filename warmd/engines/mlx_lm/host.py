@@ -17,11 +17,12 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType, SimpleNamespace
-from typing import Any, NoReturn
+from types import SimpleNamespace
+from typing import Any
 
 import anyio
 import anyio.to_thread
+from anyio.abc import TaskGroup
 from mlx_lm import server
 
 from warmd import foreign
@@ -29,6 +30,8 @@ from warmd.config import Settings
 from warmd.control.handlers import make_handlers
 from warmd.control.place import state_folder
 from warmd.control.run import Control, control_of
+from warmd.crash.quarantine import Quarantine
+from warmd.crash.starts import forget_failed_starts
 from warmd.daemon import Daemon
 from warmd.engines.base import EngineDiedError
 from warmd.engines.mlx_lm.engine import MlxLmEngine
@@ -47,16 +50,17 @@ from warmd.engines.mlx_lm.pace import Pace
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
 from warmd.engines.mlx_lm.store import Checkpoints, WarmStore
 from warmd.errors import CannotStartError
-from warmd.events import FOREIGN, make_event
+from warmd.events import FOREIGN, Event, make_event
 from warmd.logs import Log
 from warmd.memory.readings import Limit
-from warmd.memory.size import parse_size
+from warmd.memory.size import parse_limit, parse_size
 from warmd.parser import ServerParser
+from warmd.repeats import REPORT_SECONDS
+from warmd.signals import SIGNALS, Terminal, force_next_stop, meaning
 from warmd.web.live import Live
 from warmd.web.recent import Recent
 from warmd.web.site import Site
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 DRAIN_SECONDS = 1.5
 """How long answers may go on after a stop; mlx-lm tells a client within 1 s that its engine has died."""
 JOIN_SECONDS = 1.5
@@ -92,6 +96,7 @@ class Host:
     stop_reason: str = ""
     _room: EngineRoom = field(init=False)
     _state: Path = field(init=False)
+    _ready: anyio.Event = field(init=False, default_factory=anyio.Event)
 
     def __post_init__(self) -> None:
         self._state = state_folder(self.settings.state)
@@ -157,8 +162,14 @@ class Host:
             lambda request: self._room.on_request(request),
         )
         engine = MlxLmEngine(self._room, provider, asyncio.get_running_loop())
-        recent = Recent(self.log)
-        daemon = Daemon(engine, self.prompts, self.settings, emit=recent, url=_url(http_server))
+        recent = Recent(self._emit)
+        quarantine = Quarantine(
+            self._state if control.owns_folder else None,
+            str(parse_limit(self.settings.memory.limit) or "auto"),
+            recent,
+        )
+        url = _url(http_server)
+        daemon = Daemon(engine, self.prompts, self.settings, emit=recent, url=url, quarantine=quarantine)
         generator = WarmingResponseGenerator(provider, cache, self._room)
         live = Live(daemon.statistics, recent)
         site = Site(live.look, lambda: self._problem(generator), provider.cli_args.host)
@@ -182,12 +193,20 @@ class Host:
             return "the engine has died"
         return None if self._room.is_started else "the model is being loaded"
 
+    def _emit(self, event: Event) -> None:
+        self.log(event)
+        if event.name == "daemon.ready":
+            self._ready.set()
+
     async def _run_daemon(self, daemon: Daemon, provider: Any, control: Control) -> CannotStartError | None:
         died, broken = False, None
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._stop_on_signal, tasks.cancel_scope)
-                tasks.start_soon(control.serve, make_handlers(daemon))
+                tasks.start_soon(self._follow_signals, daemon, tasks)
+                # Whoever reads that it is ready may call commands at once.
+                await tasks.start(control.serve, make_handlers(daemon))
+                tasks.start_soon(self._forget_failed_starts)
+                tasks.start_soon(self._summarise)
                 await daemon.run()
         except* EngineDiedError:
             died = True
@@ -208,15 +227,31 @@ class Host:
         self.exit_code, self.stop_reason = 1, death
         return None
 
-    async def _stop_on_signal(self, scope: anyio.CancelScope) -> None:
-        with anyio.open_signal_receiver(*STOP_SIGNALS) as signals:
+    async def _forget_failed_starts(self) -> None:
+        await self._ready.wait()
+        await anyio.to_thread.run_sync(forget_failed_starts, self._state, abandon_on_cancel=True)
+
+    async def _summarise(self) -> None:
+        """Tell of repeated errors when nothing else is logged."""
+        while True:
+            await anyio.sleep(REPORT_SECONDS)
+            self.log.summarise()
+
+    async def _follow_signals(self, daemon: Daemon, tasks: TaskGroup) -> None:
+        terminal = Terminal(sys.stderr)
+        with anyio.open_signal_receiver(*SIGNALS) as signals:
             async for number in signals:
-                self.stop_reason = signal.Signals(number).name
-                break
-        for number in STOP_SIGNALS:
-            signal.signal(number, _force)
+                asked = meaning(number, terminal)
+                if asked == "stop":
+                    self.stop_reason = signal.Signals(number).name
+                    break
+                if asked == "reload":
+                    tasks.start_soon(daemon.reload)
+                else:
+                    daemon.report()
+        force_next_stop()
         self.log(make_event("daemon.stopping", reason=self.stop_reason))
-        scope.cancel()
+        tasks.cancel_scope.cancel()
 
     async def _stop(self, http_server: HttpServer, generator: WarmingResponseGenerator) -> None:
         """Stop accepting, let answers finish for a moment, then end the engine's thread."""
@@ -226,6 +261,7 @@ class Host:
             await anyio.to_thread.run_sync(generator.stop, JOIN_SECONDS)
 
     def _report_stopped(self) -> None:
+        self.log.summarise(everything=True)
         self.log(make_event("daemon.stopped", exit_code=self.exit_code, reason=self.stop_reason))
 
 
@@ -233,16 +269,18 @@ def serve(host: Host) -> int:
     """Run a host and report how it ended.
 
     Returns:
-        The exit code: 0 after a signal, 1 when the engine died, 3 when it cannot start.
+        The exit code: 0 after a signal, 1 when the engine died.
+
+    Raises:
+        CannotStartError: It cannot start, which has been logged.
     """
-    for number in STOP_SIGNALS:
-        signal.signal(number, _exit_early)
     try:
         host.run()
         host._report_stopped()
     except CannotStartError as error:
         host.log(make_event("daemon.stopped", level="error", exit_code=error.exit_code, reason=str(error)))
-        return error.exit_code
+        error.is_told = True
+        raise
     return host.exit_code
 
 
@@ -250,15 +288,3 @@ def _url(http_server: HttpServer) -> str:
     host, port = http_server.server_address[:2]
     shown = f"[{host!s}]" if ":" in str(host) else host
     return f"http://{shown!s}:{port}"
-
-
-def _exit_early(number: int, frame: FrameType | None) -> NoReturn:
-    """A stop before the event loop listens to signals: there is nothing to lose yet.
-
-    Not `sys.exit`: the engine's thread may have begun, and Python would wait for it.
-    """
-    os._exit(0)
-
-
-def _force(number: int, frame: FrameType | None) -> NoReturn:
-    os._exit(128 + number)

@@ -1,0 +1,119 @@
+"""Signals, sent to a real process at every moment."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.serving.process import PATIENCE, free_port, serving, write
+from tests.serving.test_control import named
+from warmd.signals import REPORT_SIGNALS, Terminal, meaning
+
+RULES = "You are a careful reviewer of code. " * 20
+LONG = "You are a careful reviewer of code. " * 1000
+
+
+def test_sighup_reads_the_file_at_once(models: dict[str, Path], tmp_path: Path) -> None:
+    write(tmp_path / "prompts.json", [named("a", RULES)])
+    # Nothing else would find a change.
+    slow = {"WARMD_WATCH_REHASH": "600", "WARMD_WATCH_POLL": "1", "WARMD_WATCH_SETTLE": "0.1"}
+    with serving(models["llama"], tmp_path / "prompts.json", environment=slow) as server:
+        server.wait_for("entry.warmed", entry="a")
+        write(tmp_path / "prompts.json", [named("b", RULES)])
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for("prompts.accepted", generation=2)
+        for _ in range(50):
+            server.process.send_signal(signal.SIGHUP)
+        write(tmp_path / "prompts.json", [named("c", RULES)])
+        server.wait_for("prompts.accepted", generation=3)
+        assert server.stop() == 0
+
+
+@pytest.mark.parametrize("number", REPORT_SIGNALS, ids=lambda number: number.name)
+def test_a_line_on_how_things_are_is_logged_on_demand(
+    models: dict[str, Path], tmp_path: Path, number: signal.Signals
+) -> None:
+    write(tmp_path / "prompts.json", [named("a", RULES), named("b", RULES)])
+    with serving(models["llama"], tmp_path / "prompts.json") as server:
+        server.wait_for("entry.warmed", entry="b")
+        server.process.send_signal(number)
+        found = server.wait_for("daemon.reported")
+        expected = {"entries": 2, "warm": 2, "generation": 1, "paused": False, "hits": 0}
+        assert {key: found[key] for key in expected} == expected
+        assert server.stop() == 0
+
+
+@pytest.mark.parametrize("delay", [0.7, 1.4, 2.1])
+def test_while_it_starts_other_signals_than_a_stop_do_not_end_it(
+    models: dict[str, Path], tmp_path: Path, delay: float
+) -> None:
+    write(tmp_path / "prompts.json", [named("a", RULES)])
+    with serving(models["llama"], tmp_path / "prompts.json") as server:
+        # Whatever it is doing by then.
+        time.sleep(delay)
+        for number in (signal.SIGHUP, *REPORT_SIGNALS):
+            server.process.send_signal(number)
+        server.wait_for("entry.warmed", entry="a")
+        assert server.stop() == 0
+
+
+@pytest.mark.promise(6)
+def test_a_second_signal_forces_while_answers_are_still_given(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    write(tmp_path / "prompts.json", [named("a", RULES)])
+    with serving(models["llama"], tmp_path / "prompts.json") as server:
+        server.wait_for("entry.warmed", entry="a")
+        # An answer that would take minutes, and that nobody reads to its end.
+        body = json.dumps(
+            {"messages": [{"role": "user", "content": "x"}], "max_tokens": 30_000, "stream": True}
+        )
+        request = (
+            f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n{body}"
+        )
+        with socket.create_connection(("127.0.0.1", server.port)) as client:
+            client.sendall(request.encode())
+            assert client.recv(10)
+            server.process.send_signal(signal.SIGTERM)
+            server.wait_for("daemon.stopping")
+            server.process.send_signal(signal.SIGTERM)
+            assert server.wait() == 128 + signal.SIGTERM
+        assert server.seen("daemon.stopped") == []
+
+
+def test_a_terminal_that_is_closed_stops_it(models: dict[str, Path], tmp_path: Path) -> None:
+    write(tmp_path / "prompts.json", [])
+    arguments = ["--model", str(models["llama"]), "--prompts", str(tmp_path / "prompts.json")]
+    command = [sys.executable, "-m", "warmd", "serve", "--port", str(free_port()), *arguments]
+    terminal, end = pty.openpty()
+    process = subprocess.Popen(command, stdin=end, stdout=end, stderr=end, start_new_session=True)
+    os.close(end)
+    try:
+        seen = b""
+        while b"daemon.ready" not in seen:
+            seen += os.read(terminal, 1 << 16)
+        os.close(terminal)
+        # There is no session leader that would get it from the system.
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(PATIENCE) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_signal_means_the_same_wherever_it_comes_from() -> None:
+    terminal = Terminal(io.StringIO())
+    found = {number: meaning(number, terminal) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    assert found == {signal.SIGTERM: "stop", signal.SIGINT: "stop", signal.SIGHUP: "reload"}
+    assert {meaning(number, terminal) for number in REPORT_SIGNALS} == {"report"}

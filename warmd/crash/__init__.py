@@ -1,0 +1,1 @@
+"""What outlives a process that ends as it should not: prefixes in quarantine, and starts that failed."""

@@ -1,0 +1,117 @@
+"""Marks on disk what is being warmed, and keeps away from what ended the process twice."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+
+from warmd.blocking import Blocking
+from warmd.crash.files import read_json, write_json
+from warmd.crash.suspects import Suspect, Suspects, read_suspects_json, suspects_json
+from warmd.events import Emit, make_event
+
+FILE_NAME = "quarantine.json"
+SAVE_SECONDS = 1.0
+"""How long to wait for a disk that does not answer: a stop waits as well."""
+
+WAY_OUT = "edit it, change the model or [memory] limit, or run `warmd rewarm` with its name"
+
+
+def read_suspects(folder: Path) -> Suspects:
+    """What is written in a state folder; nothing where that cannot be read."""
+    try:
+        return read_suspects_json(read_json(folder / FILE_NAME))
+    except ValueError:
+        return Suspects()
+
+
+class Quarantine:
+    """Knows what abrupt ends count against. For one event loop.
+
+    Args:
+        folder: The state folder, which belongs to this process; None keeps nothing.
+        limit: The memory limit, as it is set.
+        emit: Receives `entry.suspected` and `state.failed`.
+        clock: Seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        limit: str = "",
+        emit: Emit = lambda event: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._folder = folder
+        self._limit = limit
+        self._emit = emit
+        self._complaint: str | None = None
+        self._written = read_suspects(folder) if folder is not None else Suspects()
+        self._suspects = self._written.after_end(clock())
+        for suspect in self._suspects.ended:
+            if any(suspect.cause == mark.cause for mark in self._written.warming):
+                self._tell(suspect)
+        self._disk = Blocking(SAVE_SECONDS)
+
+    def _tell(self, suspect: Suspect) -> None:
+        for name in suspect.entries:
+            event = make_event("entry.suspected", entry=name, tokens=suspect.tokens, ends=suspect.ends)
+            self._emit(event)
+
+    def reason(self, key: str, model: str) -> str | None:
+        """Why a prefix is not to be warmed, in one line, or None."""
+        suspect = self._suspects.find((key, model, self._limit))
+        if suspect is None or not suspect.is_quarantined:
+            return None
+        return f"the process ended abruptly {suspect.ends} times while warming it: {WAY_OUT}"
+
+    @asynccontextmanager
+    async def marked(
+        self, key: str, model: str, entries: Collection[str], tokens: int
+    ) -> AsyncIterator[None]:
+        """Have it on disk that a prefix is being warmed, before the block and until its end.
+
+        A block that succeeds clears the prefix of what happened before.
+        """
+        suspect = Suspect(key, model, self._limit, tuple(entries), tokens)
+        self._suspects = self._suspects.begin(suspect)
+        try:
+            await self.save()
+            yield
+            self._suspects = self._suspects.clear(suspect.cause)
+        finally:
+            self._suspects = self._suspects.stop(suspect.cause)
+            # Also on the way out: a mark that stays is taken for an abrupt end.
+            with anyio.CancelScope(shield=True):
+                await self.save()
+
+    def forgive(self, keys: Collection[str], model: str) -> None:
+        """What happened to these counts no more; `save` lets the disk know."""
+        for key in keys:
+            self._suspects = self._suspects.clear((key, model, self._limit))
+
+    async def save(self) -> None:
+        """Return once the disk has what is known now, or has been given its time; never raises for it."""
+        if self._folder is None or self._written == self._suspects:
+            return
+        try:
+            await self._disk.run(self._write, self._folder)
+        except TimeoutError:
+            self._complain(f"no answer within {self._disk.seconds:g} s")
+        except OSError as error:
+            self._complain(error.strerror or str(error))
+
+    def _write(self, folder: Path) -> None:
+        # What changes meanwhile is written as well: nobody may be waiting for this any more.
+        while self._written != (suspects := self._suspects):
+            write_json(folder / FILE_NAME, suspects_json(suspects))
+            self._written = suspects
+
+    def _complain(self, reason: str) -> None:
+        if reason != self._complaint:
+            self._complaint = reason
+            self._emit(make_event("state.failed", reason=f"{self._folder}: {reason}"))

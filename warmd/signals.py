@@ -1,0 +1,66 @@
+"""What signals mean: stop, look at the prompts file, say how things are."""
+
+from __future__ import annotations
+
+import os
+import signal
+from types import FrameType
+from typing import Literal, NoReturn, TextIO
+
+Meaning = Literal["stop", "reload", "report"]
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+# macOS's terminals send SIGINFO for ctrl-T; Linux has no such signal.
+REPORT_SIGNALS = tuple(getattr(signal, name) for name in ("SIGUSR1", "SIGINFO") if hasattr(signal, name))
+SIGNALS = (*STOP_SIGNALS, signal.SIGHUP, *REPORT_SIGNALS)
+
+
+class Terminal:
+    """What standard error was when it began.
+
+    Args:
+        stream: Standard error.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._descriptor = stream.fileno() if stream.isatty() else None
+
+    @property
+    def is_gone(self) -> bool:
+        """True when it was a terminal, and that has been closed."""
+        return self._descriptor is not None and not os.isatty(self._descriptor)
+
+
+def meaning(number: int, terminal: Terminal) -> Meaning:
+    """What a signal asks for. SIGHUP also comes when the terminal is closed: then nobody is left to serve."""
+    if number in STOP_SIGNALS or (number == signal.SIGHUP and terminal.is_gone):
+        return "stop"
+    return "reload" if number == signal.SIGHUP else "report"
+
+
+def hold_signals() -> None:
+    """Until there is somebody to follow them: a stop stops, and nothing else ends the process.
+
+    The prompts file is going to be read anyway, and there is nothing to report.
+    """
+    for number in SIGNALS:
+        signal.signal(number, _exit if number in STOP_SIGNALS else _ignore)
+
+
+def force_next_stop() -> None:
+    """From now on a signal to stop ends the process at once, as that signal would."""
+    for number in SIGNALS:
+        signal.signal(number, _force if number in STOP_SIGNALS else _ignore)
+
+
+def _exit(number: int, frame: FrameType | None) -> NoReturn:
+    # Not `sys.exit`: the engine's thread may have begun, and Python would wait for it.
+    os._exit(0)
+
+
+def _force(number: int, frame: FrameType | None) -> NoReturn:
+    os._exit(128 + number)
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """Not SIG_IGN, which child processes would inherit."""
