@@ -19,6 +19,8 @@ from warmd.config import (
 )
 from warmd.errors import UsageError
 
+SECTIONS = ", ".join(f"[{each.name}]" for each in fields(Settings()))
+
 SAMPLE = Path(__file__).parent.parent / "config" / "warmd.toml"
 
 
@@ -140,7 +142,7 @@ def test_words_for_true(file: Path, word: str) -> None:
         ("[warm]\nSettel = 1\n", "FILE: [warm] Settel: unknown key; the nearest known one is [watch] settle"),
         (
             "[elsewhere]\n",
-            "FILE: unknown section [elsewhere]; there are [prompts], [watch], [warm], [memory], [state]",
+            f"FILE: unknown section [elsewhere]; there are {SECTIONS}",
         ),
         ("[memory]\nzzz = 1\n", "FILE: [memory] zzz: unknown key; there are limit, reserve, look"),
         ("warm = 3\n", "FILE: [warm] must be a table"),
@@ -246,7 +248,7 @@ def test_everything_that_is_wrong_is_told_at_once_in_a_line_each(file: Path) -> 
         "FILE: [warm] concurrency: expected at least 1, found 0",
         "FILE: [warm] chunks: unknown key; there are concurrency, chunk_seconds, chunk_tokens, live_share, "
         "prove, rewarms_per_hour, checkpoint_tokens, checkpoint_max_bytes",
-        "FILE: unknown section [zzz]; there are [prompts], [watch], [warm], [memory], [state]",
+        f"FILE: unknown section [zzz]; there are {SECTIONS}",
         "FILE: [watch] settle: expected a number, found text",
         "WARMD_MEMORY_LIMIT: expected auto or a size such as 12GB or 800MiB, found 'lots'",
     ]
