@@ -1,0 +1,79 @@
+"""Where the LaunchAgent and its logs are, and which interpreter it runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import platformdirs
+
+from warmd.config import expand_home
+from warmd.errors import UsageError
+
+LABEL = "dev.warmd"
+LOG_NAME = "warmd.jsonl"
+STDERR_NAME = "launchd.log"
+"""launchd's own copy of what the process prints before and beside its log."""
+
+_CELLAR = re.compile(r"(?P<prefix>.*)/Cellar/(?P<formula>[^/]+)/[^/]+(?P<rest>/.*)")
+_THROWAWAY = re.compile(r"/uv/(archive-v\d+|environments-v\d+|builds-v\d+)/")
+
+
+class ThrowawayPythonError(UsageError):
+    """The interpreter is in a cache that may be emptied at any time."""
+
+    def __init__(self, python: Path) -> None:
+        super().__init__(
+            f"{python} is in uv's cache and will be gone one day: "
+            "install warmd to stay (`uv tool install warmd`)"
+        )
+
+
+def plist_path(label: str = LABEL) -> Path:
+    """The LaunchAgent's file, whether or not it exists: its name is the label.
+
+    Raises:
+        UsageError: There is no home folder.
+    """
+    return expand_home("~") / "Library" / "LaunchAgents" / f"{label}.plist"
+
+
+def log_folder() -> Path:
+    """The folder of the log files (macOS: ~/Library/Logs/warmd)."""
+    return platformdirs.user_log_path("warmd")
+
+
+def stable_python(executable: str) -> Path:
+    """The path under which this interpreter will still be found after it has been upgraded.
+
+    Homebrew's `Cellar/python@3.12/3.12.4/…` goes with the next upgrade; `opt/python@3.12/…` is a link that
+    follows. A virtual environment's interpreter is a path of its own and stays as it is.
+
+    Args:
+        executable: `sys.executable`.
+
+    Raises:
+        UsageError: It is unknown, or in a cache.
+    """
+    if not executable:
+        raise UsageError("Python does not know the path of its own interpreter: call warmd by its full path")
+    python = Path(executable).absolute()
+    if _THROWAWAY.search(str(python)):
+        raise ThrowawayPythonError(python)
+    found = _CELLAR.fullmatch(str(python))
+    if found is None:
+        return python
+    linked = Path(f"{found['prefix']}/opt/{found['formula']}{found['rest']}")
+    return linked if linked.exists() else python
+
+
+def is_versioned(python: str) -> bool:
+    """True for a path that a Homebrew upgrade removes."""
+    return _CELLAR.fullmatch(python) is not None
+
+
+def is_under_launchd(environment: Mapping[str, str]) -> bool:
+    """True in a process that launchd has started as a job of its own; a terminal's has another mark, or 0."""
+    name = environment.get("XPC_SERVICE_NAME", "0")
+    return name not in ("", "0") and not name.startswith("application.")
