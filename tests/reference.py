@@ -83,12 +83,14 @@ def metrics() -> str:
 
 
 def _measures() -> Iterator[tuple[str, str, str]]:
-    for measure in GENERAL:
-        yield measure.name, "", measure.meaning
-    for measure in (*MEMORY, *MEMORY_READ):
-        yield measure.name, "", measure.meaning
-    for measure in ENTRY:
-        yield measure.name, "entry", measure.meaning
+    yield from ((measure.name, "", measure.meaning) for measure in GENERAL)
+    yield from ((measure.name, "", measure.meaning) for measure in (*MEMORY, *MEMORY_READ))
+    yield from ((measure.name, "entry", measure.meaning) for measure in ENTRY)
+
+
+def metric_names() -> list[str]:
+    """The names of all metrics."""
+    return [name for name, _, _ in _measures()]
 
 
 PAGES = {"commands.md": commands, "events.md": events, "metrics.md": metrics}

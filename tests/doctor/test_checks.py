@@ -251,8 +251,12 @@ def test_the_port(
         ("", None),
         ("{}", None),
         ("[]", None),
-        ('[{"at": 1, "reason": "no such model"}]', ("warning", "1 start failed of late: no such model")),
-        ('{"failures": [1, {"reason": 5}]}', ("warning", "2 starts failed of late")),
+        ("[1]", None),
+        (
+            '{"failed": [{"at": 1, "exit_code": 3, "reason": "no such model"}], "gave_up_at": null}',
+            ("warning", "1 start failed of late: no such model"),
+        ),
+        ('{"failed": [1, {"reason": 5}]}', ("warning", "2 starts failed of late")),
     ],
 )
 def test_starts_that_failed(content: str, expected: tuple[str, str] | None, tmp_path: Path) -> None:

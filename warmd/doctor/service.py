@@ -151,9 +151,8 @@ def check_starts(folder: Path) -> Finding | None:
 
 
 def _failures(found: Any) -> list[Any]:
-    if isinstance(found, dict):
-        found = found.get("failures", found.get("starts"))
-    return found if isinstance(found, list) else []
+    listed = found.get("failed") if isinstance(found, dict) else None
+    return listed if isinstance(listed, list) else []
 
 
 def _reason(failure: Any) -> str | None:
