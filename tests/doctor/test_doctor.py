@@ -7,10 +7,14 @@ import plistlib
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.commands.terminal import warmd
 from tests.launchd.mac import Mac
 from warmd.commands.doctor import report_lines
 from warmd.doctor.finding import Finding
+from warmd.doctor.scene import examine
+from warmd.launchd.launchctl import Answer
 
 
 def findings(done: Any) -> dict[str, list[dict[str, Any]]]:
@@ -84,3 +88,22 @@ def test_the_report_for_people() -> None:
         "",
         "1 problem, 0 warnings",
     ]
+
+
+def test_a_check_that_fails_itself_hides_no_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Broken:
+        def run(self, *arguments: str) -> Answer:
+            raise ZeroDivisionError
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    found = list(examine(Broken()))
+    failed = [finding for finding in found if "itself failed" in finding.what]
+    assert failed == [
+        Finding(
+            "service",
+            "unknown",
+            "the check itself failed (ZeroDivisionError)",
+            "report this as a fault of warmd",
+        )
+    ]
+    assert found[-1].name == "prefill rate"

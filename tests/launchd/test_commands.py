@@ -273,7 +273,7 @@ def test_the_settings_that_are_written_are_the_defaults(mac: Mac) -> None:
 def test_a_folder_that_cannot_be_made_is_one_line(mac: Mac) -> None:
     (mac.home / ".config").write_text("not a folder")
     done = mac.run("install", "--model", "a/b")
-    expected = f"warmd: cannot write {mac.home}/.config/warmd: Not a directory\n"
+    expected = f"warmd: cannot change {mac.home}/.config/warmd: Not a directory\n"
     assert (done.returncode, done.stderr) == (1, expected)
 
 

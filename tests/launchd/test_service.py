@@ -170,7 +170,7 @@ def test_a_job_that_stays_is_one_line() -> None:
 
 def test_a_restart_goes_to_where_the_job_is() -> None:
     script = Script().on(f"print {USER}", OK)
-    assert service(script).restart() == "user/501"
+    assert service(script).restart() == ("user/501", JobState())
     assert script.calls[-1] == f"kickstart -k {USER}"
 
 
@@ -191,11 +191,11 @@ def test_how_a_job_is_comes_from_its_own_lines() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "expected", "has_failed"),
+    ("lines", "expected", "has_ended"),
     [
         ("\truns = 0\n\tlast exit code = (never exited)\n", JobState(), False),
         ("\truns = 2\n\tlast exit code = 78: EX_CONFIG\n", JobState(runs=2, last_exit=78), True),
-        ("\truns = 1\n\tlast exit code = 0\n", JobState(runs=1, last_exit=0), False),
+        ("\truns = 1\n\tlast exit code = 0\n", JobState(runs=1, last_exit=0), True),
         (
             "\truns = 1\n\tlast terminating signal = Killed: 9\n",
             JobState(runs=1, last_signal="Killed: 9"),
@@ -204,6 +204,6 @@ def test_how_a_job_is_comes_from_its_own_lines() -> None:
         ("something new", JobState(), False),
     ],
 )
-def test_other_ways_to_be(lines: str, expected: JobState, has_failed: bool) -> None:
+def test_other_ways_to_be(lines: str, expected: JobState, has_ended: bool) -> None:
     found = parse_print(lines)
-    assert (found, found.has_failed) == (expected, has_failed)
+    assert (found, found.has_ended) == (expected, has_ended)

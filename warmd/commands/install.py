@@ -108,7 +108,7 @@ def _notes(agent: Agent, prompts: Path) -> list[str]:
     if not prompts.exists():
         notes.append(f"note: {prompts} does not exist yet; it is picked up when it does")
     model = flag_value(agent.arguments, "--model") or ""
-    for path in (prompts, *([Path(model)] if model.startswith("/") else [])):
+    for path in (prompts, agent.python, *([Path(model)] if model.startswith("/") else [])):
         if (place := protected_by(path, agent.home)) is not None:
             notes.append(
                 f"warning: {path} is in {place}, which macOS keeps from services: see `warmd doctor`"
@@ -133,11 +133,11 @@ def _load(service: Service, agent: Agent, path: Path, address: Address) -> None:
     print(f"logs: {agent.logs} (`warmd logs -f`)")
 
 
-def tell_readiness(service: Service, address: Address, seconds: float) -> int:
+def tell_readiness(service: Service, address: Address, seconds: float, runs_before: int = 0) -> int:
     """Wait for the server as long as is asked for, and say how it is; the exit code."""
     if not seconds:
         return 0
-    outcome = wait_until_ready(address, service.state, seconds)
+    outcome = wait_until_ready(address, service.state, seconds, runs_before=runs_before)
     if outcome.state == "ready":
         print(f"ready: {address.url}")
         return 0

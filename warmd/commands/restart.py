@@ -44,7 +44,8 @@ def run(args: argparse.Namespace) -> int:
     """Restart and wait."""
     refuse_root(os.geteuid(), sys.platform)
     service = Service(os.getuid())
-    domain = service.restart()
+    domain, before = service.restart()
     print(f"restarted in {domain}")
     installed = read_installed(plist_path())
-    return tell_readiness(service, Address.of(serve_arguments(installed) if installed else ()), args.wait)
+    address = Address.of(serve_arguments(installed) if installed else ())
+    return tell_readiness(service, address, args.wait, before.runs)

@@ -9,7 +9,7 @@ from typing import Any
 
 from warmd.config import config_path, load_settings
 from warmd.control.place import state_folder
-from warmd.launchd.install import CannotWriteError, refuse_root
+from warmd.launchd.install import CannotChangeError, refuse_root
 from warmd.launchd.places import log_folder, plist_path
 from warmd.launchd.purge import purge
 from warmd.launchd.service import Service
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     except FileNotFoundError:
         was_there = False
     except OSError as error:
-        raise CannotWriteError(path, error) from None
+        raise CannotChangeError(path, error) from None
     print(f"removed: {path}" if was_there or was_loaded else "the service is not installed")
     if args.purge:
         _purge()
@@ -57,6 +57,6 @@ def _purge() -> None:
     try:
         left = purge(folder)
     except OSError as error:
-        raise CannotWriteError(folder, error) from None
+        raise CannotChangeError(folder, error) from None
     rest = f", but for what is not warmd's: {', '.join(left)}" if left else ""
     print(f"removed: what was in {folder}{rest}")

@@ -24,13 +24,18 @@ SCARCE_BYTES = 2 * 10**9
 
 def model_folder(model: str, environment: Mapping[str, str], home: Path) -> Path | None:
     """The folder that a model is loaded from; None for a name of the hub that is not in its cache."""
-    path = Path(model).expanduser()
-    if path.is_dir():
-        return path
+    # Unlike a path's own method this leaves a ~ that nobody knows as it is.
+    path = Path(os.path.expanduser(model))  # noqa: PTH111
     name = f"models--{model.replace('/', '--')}"
     snapshots = _hub_cache(environment, home) / name / "snapshots"
-    complete = [config.parent for config in snapshots.glob("*/config.json")]
-    return max(complete, key=lambda folder: folder.stat().st_mtime, default=None)
+    try:
+        if path.is_dir():
+            return path
+        complete = [config.parent for config in snapshots.glob("*/config.json")]
+        return max(complete, key=lambda folder: folder.stat().st_mtime, default=None)
+    except OSError:
+        # What may not be looked at is as good as not there.
+        return None
 
 
 def _hub_cache(environment: Mapping[str, str], home: Path) -> Path:

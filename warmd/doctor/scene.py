@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from warmd import __version__
+import warmd
 from warmd.config import Settings, config_path, expand_home, load_settings
 from warmd.control.client import ask_at
 from warmd.control.errors import ControlError, ControlFailedError, NoDaemonError
@@ -16,7 +16,7 @@ from warmd.control.place import socket_path, state_folder
 from warmd.doctor import daemon, engine, files, service
 from warmd.doctor.finding import Finding
 from warmd.errors import UsageError, WarmdError
-from warmd.launchd.agent import Plist, flag_value, serve_arguments
+from warmd.launchd.agent import Plist, flag_value, serve_arguments, variables_of
 from warmd.launchd.launchctl import JobState, Launchctl, LaunchctlError, NoLaunchctlError
 from warmd.launchd.places import log_folder, plist_path
 from warmd.launchd.ready import Address, ask_ready
@@ -68,42 +68,45 @@ def examine(launchctl: Control | None = None) -> Iterator[Finding]:
     """
     home, path = expand_home("~"), plist_path()
     plist, finding = service.look_at_plist(path)
-    environment = _environment(plist)
+    environment = dict(os.environ) if plist is None else variables_of(plist)
     settings, wrong = _settings(environment)
     arguments = serve_arguments(plist) if plist is not None else ()
     scene = Scene(settings, arguments, environment, plist, home, launchctl or Launchctl())
-    folder = files.model_folder(scene.model, environment, home) if scene.model is not None else None
-    yield from engine.check_all(engine.probe_engine(), folder)
-    yield wrong or _settings_finding(config_path(environment))
-    yield from _check_files(scene, folder)
+    model = files.model_folder(scene.model, environment, home) if scene.model is not None else None
+    yield from _guarded("engine", lambda: engine.check_all(engine.probe_engine(), model))
+    yield wrong
+    yield from _guarded("model", lambda: [files.check_model(scene.model, model)])
+    yield from _guarded("files", lambda: _check_files(scene, model))
     yield finding
     if plist is not None:
-        yield from service.check_plist(plist, path, home, log_folder())
-    yield from _check_running(scene)
+        yield from _guarded("LaunchAgent", lambda: service.check_plist(plist, path, home, log_folder()))
+    yield from _guarded("service", lambda: [_check_job(scene)])
+    yield from _guarded("daemon", lambda: _check_running(scene))
 
 
-def _environment(plist: Plist | None) -> dict[str, str]:
-    """The variables that count: the service's are its own, whatever this shell has."""
-    variables = plist.get("EnvironmentVariables") if plist is not None else None
-    if not isinstance(variables, dict):
-        return dict(os.environ)
-    return {str(name): str(value) for name, value in variables.items()}
-
-
-def _settings(environment: dict[str, str]) -> tuple[Settings, Finding | None]:
+def _guarded(name: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    """What a check finds; also when it cannot do its work, for then the others are needed all the more."""
     try:
-        return load_settings(environment), None
+        return list(check())
+    except WarmdError as error:
+        return [Finding(name, "problem", str(error))]
+    except Exception as error:  # noqa: BLE001 - whatever it is, it must not hide what the others find
+        what = f"the check itself failed ({type(error).__name__})"
+        return [Finding(name, "unknown", what, "report this as a fault of warmd")]
+
+
+def _settings(environment: dict[str, str]) -> tuple[Settings, Finding]:
+    try:
+        settings = load_settings(environment)
     except UsageError as error:
         fix = "put it right; until then the service cannot start"
         return Settings(), Finding("settings", "problem", str(error), fix)
-
-
-def _settings_finding(path: Path) -> Finding:
-    return Finding("settings", "ok", str(path) if path.exists() else f"{path} does not exist: all defaults")
+    path = config_path(environment)
+    what = str(path) if path.exists() else f"{path} does not exist: all defaults"
+    return settings, Finding("settings", "ok", what)
 
 
 def _check_files(scene: Scene, model: Path | None) -> Iterator[Finding]:
-    yield files.check_model(scene.model, model)
     finding, involved = files.check_prompts(scene.prompts, scene.settings.prompts.max_bytes)
     yield finding
     state, logs = state_folder(scene.settings.state), log_folder()
@@ -112,28 +115,32 @@ def _check_files(scene: Scene, model: Path | None) -> Iterator[Finding]:
     read = [*involved, config_path(scene.environment), state, logs, *([model] if model is not None else [])]
     if scene.plist is not None:
         read.append(Path(scene.plist["ProgramArguments"][0]))
+    # The package may be read from a checkout, wherever the interpreter is.
+    read.append(Path(warmd.__file__).parent)
     yield from files.check_protected(read, scene.home)
     yield files.check_disk(state)
 
 
 def _check_running(scene: Scene) -> Iterator[Finding]:
-    yield _check_job(scene)
     state = state_folder(scene.settings.state)
     if (starts := service.check_starts(state)) is not None:
         yield starts
     status, error = _ask_status(state)
-    address = Address.of(scene.arguments)
-    readiness = ask_ready(address)
-    is_taken = readiness is None and address.is_taken()
-    yield service.check_port(
-        address, readiness, is_taken=is_taken, daemon_pid=status["pid"] if status is not None else None
-    )
+    yield _check_port(scene, status)
     yield daemon.check_daemon(status, error)
     if status is not None:
-        if (version := daemon.check_version(status, __version__)) is not None:
+        if (version := daemon.check_version(status, warmd.__version__)) is not None:
             yield version
         yield from daemon.check_entries(status)
     yield from daemon.check_rates(state)
+
+
+def _check_port(scene: Scene, status: Any) -> Finding:
+    address = Address.of(scene.arguments)
+    readiness = ask_ready(address)
+    is_taken = readiness is None and address.is_taken()
+    daemon_pid = status["pid"] if status is not None else None
+    return service.check_port(address, readiness, is_taken=is_taken, daemon_pid=daemon_pid)
 
 
 def _check_job(scene: Scene) -> Finding:

@@ -144,6 +144,12 @@ def serve_arguments(plist: Plist) -> tuple[str, ...]:
     return tuple(arguments[arguments.index(_SERVE) + 1 :]) if _SERVE in arguments else ()
 
 
+def variables_of(plist: Plist) -> dict[str, str]:
+    """The variables of an installed file; nothing where they are not what they should be."""
+    found = plist.get("EnvironmentVariables")
+    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+
+
 def flag_value(arguments: Sequence[str], flag: str) -> str | None:
     """What a command line gives to a flag, written either way; the last one counts."""
     value = None

@@ -19,6 +19,7 @@ from warmd.launchd.agent import (
     read_plist,
     serve_arguments,
     to_bytes,
+    variables_of,
 )
 from warmd.launchd.packaged import read_packaged
 
@@ -36,11 +37,11 @@ class RootError(UsageError):
         )
 
 
-class CannotWriteError(WarmdError):
-    """A file or folder of the installation cannot be made."""
+class CannotChangeError(WarmdError):
+    """A file or folder of the installation cannot be made, replaced or removed."""
 
     def __init__(self, path: Path | str, error: OSError) -> None:
-        super().__init__(f"cannot write {error.filename or path}: {error.strerror or error}")
+        super().__init__(f"cannot change {error.filename or path}: {error.strerror or error}")
 
 
 class FaultyPlistError(WarmdError):
@@ -133,12 +134,13 @@ def _set(arguments: list[str], flag: str, value: str) -> None:
 
 def make_environment(environment: Mapping[str, str], installed: Plist | None) -> dict[str, str]:
     """Variables that the service needs as this shell has them, so that it reads the same settings."""
-    before = installed.get("EnvironmentVariables", {}) if installed is not None else {}
+    before = variables_of(installed) if installed is not None else {}
     kept = {name: value for name, value in before.items() if name not in _TEMPLATES_OWN}
     ours = {
         name: value for name, value in environment.items() if name.startswith("WARMD_") or name in CARRIED
     }
-    absolute = {name: str(expand_home(ours[name]).absolute()) for name in _PATH_VARIABLES if ours.get(name)}
+    paths = {name: ours[name] for name in _PATH_VARIABLES if ours.get(name) not in (None, "", "auto")}
+    absolute = {name: str(expand_home(value).absolute()) for name, value in paths.items()}
     return {**kept, **ours, **absolute}
 
 
@@ -147,14 +149,14 @@ def read_installed(path: Path) -> Plist | None:
 
     Raises:
         UnreadablePlistError: It is no plist of ours.
-        CannotWriteError: It cannot even be read.
+        CannotChangeError: It cannot even be read.
     """
     try:
         return read_plist(path)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise CannotWriteError(path, error) from None
+        raise CannotChangeError(path, error) from None
 
 
 def check(plist: Plist, path: Path) -> None:
@@ -174,7 +176,7 @@ def write_settings() -> Path | None:
         Its path, or None if it was there.
 
     Raises:
-        CannotWriteError: It cannot be written.
+        CannotChangeError: It cannot be written.
     """
     path = config_path()
     if os.path.lexists(path):
@@ -183,7 +185,7 @@ def write_settings() -> Path | None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(comment_out(read_packaged("warmd.toml").decode("utf-8")), encoding="utf-8")
     except OSError as error:
-        raise CannotWriteError(path, error) from None
+        raise CannotChangeError(path, error) from None
     return path
 
 
@@ -197,23 +199,23 @@ def make_folders(*folders: Path) -> None:
     """Make folders that nobody else can look into, unless they are there.
 
     Raises:
-        CannotWriteError: One cannot be made.
+        CannotChangeError: One cannot be made.
     """
     for folder in folders:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise CannotWriteError(folder, error) from None
+            raise CannotChangeError(folder, error) from None
 
 
 def write_plist(path: Path, plist: Plist) -> None:
     """Replace the file at once; launchd refuses one that others may write.
 
     Raises:
-        CannotWriteError: It cannot be written.
+        CannotChangeError: It cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, to_bytes(plist), 0o644)
     except OSError as error:
-        raise CannotWriteError(path, error) from None
+        raise CannotChangeError(path, error) from None

@@ -98,9 +98,9 @@ class JobState:
     last_signal: str | None = None
 
     @property
-    def has_failed(self) -> bool:
-        """True when its last process ended with a failure and no other runs now."""
-        return self.pid is None and self.runs > 0 and bool(self.last_exit or self.last_signal)
+    def has_ended(self) -> bool:
+        """True when its last process has ended, whatever with, and no other runs now."""
+        return self.pid is None and self.runs > 0 and self.last_end is not None
 
     @property
     def last_end(self) -> str | None:

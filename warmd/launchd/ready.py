@@ -100,6 +100,7 @@ def wait_until_ready(
     find: Callable[[], JobState | None],
     seconds: float,
     *,
+    runs_before: int = 0,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
@@ -109,6 +110,7 @@ def wait_until_ready(
         address: Where it listens.
         find: How the job is in launchd; None when it is not loaded.
         seconds: How long to wait.
+        runs_before: How often the job had been started by then: the end of those is not what is waited for.
         sleep: Waits for so many seconds.
         clock: Seconds, of whatever beginning.
     """
@@ -120,7 +122,7 @@ def wait_until_ready(
         job = find()
         if job is None:
             return Outcome("failed", "launchd has dropped the job")
-        if job.has_failed or (job.pid is None and job.runs > 0 and job.last_exit == 0):
+        if job.has_ended and job.runs > runs_before:
             return Outcome("failed", job.last_end)
         if clock() >= deadline:
             return Outcome("loading", found.reason if found is not None else None)

@@ -158,11 +158,11 @@ class Service:
             answer = self.launchctl.run("bootstrap", domain, str(path))
         return answer
 
-    def restart(self) -> str:
+    def restart(self) -> tuple[str, JobState]:
         """Stop the job's process and start it anew.
 
         Returns:
-            The domain that has it.
+            The domain that has it, and how it was before.
 
         Raises:
             NotLoadedError: It is not loaded.
@@ -171,8 +171,9 @@ class Service:
         found = self.find()
         if found is None:
             raise NotLoadedError
-        target = f"{found[0]}/{self.label}"
+        domain, before = found
+        target = f"{domain}/{self.label}"
         answer = self.launchctl.run("kickstart", "-k", target)
         if answer.code != 0:
             raise LaunchctlError(f"kickstart {target}", f"{answer.reason} (error {answer.code})")
-        return found[0]
+        return domain, before
