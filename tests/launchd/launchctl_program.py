@@ -35,16 +35,18 @@ def main(arguments: list[str]) -> int:
         return supervise(Path(arguments[1]))
     with (FOLDER / "calls").open("a") as calls:
         calls.write(" ".join(arguments) + "\n")
-    target = arguments[2] if arguments[:2] == ["kickstart", "-k"] else arguments[1]
+    target = arguments[2] if arguments[0] in ("kickstart", "kill") else arguments[1]
     if code := scripted(f"{arguments[0]} {target}"):
         return refuse(arguments[0], code)
-    return {
+    subcommands = {
         "print": show,
         "bootstrap": bootstrap,
         "bootout": bootout,
+        "kill": kill,
         "kickstart": kickstart,
         "enable": enable,
-    }[arguments[0]](target, arguments)
+    }
+    return subcommands[arguments[0]](target, arguments)
 
 
 def scripted(key: str) -> int:
@@ -157,6 +159,12 @@ def bootout(target: str, arguments: list[str]) -> int:
         return refuse("boot-out", 3)
     write(path, {**read(path), "wanted": "out"})
     return refuse("boot-out", 36)
+
+
+def kill(target: str, arguments: list[str]) -> int:
+    """`kill SIGNAL DOMAIN/LABEL`."""
+    os.kill(read(job_file(target))["pid"], getattr(signal, arguments[1]))
+    return 0
 
 
 def kickstart(target: str, arguments: list[str]) -> int:

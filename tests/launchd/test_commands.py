@@ -80,6 +80,7 @@ def test_a_server_is_installed_restarted_and_removed(mac: Mac, models: dict[str,
     assert json.loads(mac.run("status", "--json").stdout)["pid"] != second
     target = f"gui/{UID}/dev.warmd"
     assert mac.calls[1:] == [
+        f"kill SIGTERM {target}",
         f"kickstart -k {target}",
         f"bootout {target}",
         f"bootstrap gui/{UID} {mac.plist}",

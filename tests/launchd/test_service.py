@@ -174,6 +174,25 @@ def test_a_restart_goes_to_where_the_job_is() -> None:
     assert script.calls[-1] == f"kickstart -k {USER}"
 
 
+def test_before_a_restart_the_process_may_end_by_itself() -> None:
+    running, stopped = Answer(0, "\tpid = 7\n\truns = 2\n"), Answer(0, "\truns = 2\n\tlast exit code = 0\n")
+    script = Script().on(f"print {GUI}", running, running, running, stopped)
+    time = Time()
+    assert service(script, time).restart() == ("gui/501", JobState(pid=7, runs=2))
+    assert [call for call in script.calls if not call.startswith("print")] == [
+        f"kill SIGTERM {GUI}",
+        f"kickstart -k {GUI}",
+    ]
+    assert time.now == 1.0
+
+
+def test_a_process_that_does_not_end_is_killed() -> None:
+    script = Script().on(f"print {GUI}", Answer(0, "\tpid = 7\n\truns = 2\n"))
+    time = Time()
+    service(script, time).restart()
+    assert (script.calls[-1], time.now) == (f"kickstart -k {GUI}", 10.0)
+
+
 def test_what_is_not_loaded_cannot_be_restarted() -> None:
     with pytest.raises(NotLoadedError):
         service(Script()).restart()

@@ -16,9 +16,9 @@ from warmd.launchd.ready import Address
 from warmd.launchd.service import Service
 
 DESCRIPTION = """\
-Restart the service (launchctl kickstart -k), and wait until the server takes requests. A change of the
-LaunchAgent's file takes effect only with `warmd install`. Exit code 0: it runs. 1: it is not loaded, launchd
-refuses, or the server has ended. 3: no launchctl."""
+Restart the service (SIGTERM, then launchctl kickstart -k), and wait until the server takes requests. A change
+of the LaunchAgent's file takes effect only with `warmd install`. Exit code 0: it runs. 1: it is not loaded,
+launchd refuses, or the server has ended. 3: no launchctl."""
 
 
 def add_parser(subparsers: Any) -> None:

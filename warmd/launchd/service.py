@@ -20,6 +20,8 @@ STILL_BUSY = (5, 17, 36, 37)
 TRIES = 10
 PAUSE = 0.5
 """Seconds between two tries, or two looks."""
+STOP_SECONDS = 10.0
+"""How long a process gets to end by itself before it is killed; warmd takes 5 s at most."""
 UNLOAD_SECONDS = 40.0
 """How long a job may take to be gone: the plist's ExitTimeOut and then some."""
 
@@ -173,7 +175,19 @@ class Service:
             raise NotLoadedError
         domain, before = found
         target = f"{domain}/{self.label}"
+        if before.pid is not None:
+            self._stop(target, before.pid)
         answer = self.launchctl.run("kickstart", "-k", target)
         if answer.code != 0:
             raise LaunchctlError(f"kickstart {target}", f"{answer.reason} (error {answer.code})")
         return domain, before
+
+    def _stop(self, target: str, pid: int) -> None:
+        """Let the process end as it wants to: `kickstart -k` may kill it in the midst of a warming."""
+        self.launchctl.run("kill", "SIGTERM", target)
+        deadline = self.clock() + STOP_SECONDS
+        while self.clock() < deadline:
+            answer = self.launchctl.run("print", target)
+            if answer.code != 0 or parse_print(answer.output).pid != pid:
+                return
+            self.sleep(PAUSE)
