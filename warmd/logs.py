@@ -208,11 +208,11 @@ def _pretty_processors() -> list[Processor]:
     return [structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False, key="ts"), as_processor]
 
 
-def pretty_line() -> Callable[[MutableMapping[str, Any]], str]:
+def pretty_line(*, is_terminal: bool = True) -> Callable[[MutableMapping[str, Any]], str]:
     """Writes an event, with its `ts`, `level` and `event`, for people; in colour where that is welcome."""
     renderer = structlog.dev.ConsoleRenderer(
         # https://no-color.org
-        colors=not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb",
+        colors=is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb",
         timestamp_key="ts",
         sort_keys=False,
         pad_event_to=18,

@@ -241,8 +241,13 @@ def test_how_the_job_is(
 def test_the_port(
     readiness: Readiness | None, is_taken: bool, pid: int | None, expected: tuple[str, str]
 ) -> None:
-    found = service.check_port(Address(), readiness, is_taken=is_taken, daemon_pid=pid)
+    found = service.check_port(Address(), readiness, is_taken=is_taken, is_installed=True, daemon_pid=pid)
     assert brief(found) == expected
+
+
+def test_a_port_that_no_service_is_to_have_is_no_problem() -> None:
+    found = service.check_port(Address(), None, is_taken=True, is_installed=False, daemon_pid=None)
+    assert brief(found) == ("warning", "http://127.0.0.1:8080 is another program's")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 
 from tests.commands.terminal import warmd
 from tests.launchd.mac import Mac
+from tests.serving.process import free_port
 from warmd.commands.doctor import report_lines
 from warmd.doctor.finding import Finding
 from warmd.doctor.scene import examine
@@ -52,6 +53,8 @@ def test_what_is_wrong_comes_with_what_to_do(tmp_path: Path) -> None:
             "/gone",
             "--prompts",
             str(prompts),
+            "--port",
+            str(free_port()),
         ],
         "EnvironmentVariables": {"WARMD_CONFIG": str(tmp_path / "w.toml"), "HOME": str(tmp_path)},
     }

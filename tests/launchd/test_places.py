@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from warmd.launchd.places import ThrowawayPythonError, is_under_launchd, is_versioned, stable_python
+from warmd.launchd.places import (
+    ThrowawayPythonError,
+    is_under_launchd,
+    is_versioned,
+    stable_python,
+    versioned_base,
+)
 from warmd.launchd.protected import protected_by
 
 HOME = Path("/Users/me")
@@ -35,6 +41,20 @@ def test_homebrews_own_is_named_by_the_link_that_follows_upgrades(rest: str, tmp
 def test_without_such_a_link_it_is_what_it_is(tmp_path: Path) -> None:
     real = tmp_path / "Cellar/python@3.12/3.12.4/bin/python3"
     assert stable_python(str(real)) == real
+
+
+def test_an_environment_that_is_tied_to_a_version_is_noticed(tmp_path: Path) -> None:
+    folder = tmp_path / "venv/bin"
+    folder.mkdir(parents=True)
+    (folder / "python").symlink_to("python3.12")
+    assert versioned_base(folder / "python") is None
+    (folder / "python3.12").symlink_to("/opt/homebrew/opt/python@3.12/bin/python3.12")
+    assert versioned_base(folder / "python") is None
+    (folder / "python3.12").unlink()
+    (folder / "python3.12").symlink_to("/opt/homebrew/Cellar/python@3.12/3.12.4/bin/python3.12")
+    assert versioned_base(folder / "python") == "/opt/homebrew/Cellar/python@3.12/3.12.4/bin/python3.12"
+    (folder / "loop").symlink_to("loop")
+    assert versioned_base(folder / "loop") is None
 
 
 def test_what_is_in_a_cache_is_refused() -> None:

@@ -49,7 +49,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def logs(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return warmd("logs", *arguments, cwd=home, TZ="UTC", NO_COLOR="1")
+    return warmd("logs", *arguments, cwd=home, TZ="UTC")
 
 
 def test_lines_are_pretty_and_in_local_time(log: Path, tmp_path: Path) -> None:

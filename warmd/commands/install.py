@@ -26,7 +26,7 @@ from warmd.launchd.install import (
     write_settings,
 )
 from warmd.launchd.last_words import last_words
-from warmd.launchd.places import log_folder, plist_path, stable_python
+from warmd.launchd.places import log_folder, plist_path, stable_python, versioned_base
 from warmd.launchd.protected import protected_by
 from warmd.launchd.ready import Address, wait_until_ready
 from warmd.launchd.service import Service
@@ -113,6 +113,8 @@ def _notes(agent: Agent, prompts: Path) -> list[str]:
             notes.append(
                 f"warning: {path} is in {place}, which macOS keeps from services: see `warmd doctor`"
             )
+    if (base := versioned_base(agent.python)) is not None:
+        notes.append(f"warning: {agent.python} leads to {base}, which goes with Homebrew's next upgrade")
     if carried := sorted(name for name in agent.environment if name.startswith("WARMD_")):
         notes.append(f"note: the service has {', '.join(carried)} as set here")
     return notes

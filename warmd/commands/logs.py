@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -69,7 +70,8 @@ def run(args: argparse.Namespace) -> int:
     from warmd.logread.view import Wish, make_view
 
     path = log_folder() / LOG_NAME
-    view = make_view(Wish(args.entry, args.level), as_json=args.json)
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    view = make_view(Wish(args.entry, args.level), as_json=args.json, is_terminal=is_terminal)
     reader = LogReader(path)
     try:
         if not args.follow and not rotated(path):

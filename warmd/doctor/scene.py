@@ -140,7 +140,13 @@ def _check_port(scene: Scene, status: Any) -> Finding:
     readiness = ask_ready(address)
     is_taken = readiness is None and address.is_taken()
     daemon_pid = status["pid"] if status is not None else None
-    return service.check_port(address, readiness, is_taken=is_taken, daemon_pid=daemon_pid)
+    return service.check_port(
+        address,
+        readiness,
+        is_taken=is_taken,
+        is_installed=scene.plist is not None,
+        daemon_pid=daemon_pid,
+    )
 
 
 def _check_job(scene: Scene) -> Finding:

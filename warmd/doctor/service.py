@@ -24,7 +24,7 @@ from warmd.launchd.agent import (
 from warmd.launchd.install import make_environment
 from warmd.launchd.last_words import last_words
 from warmd.launchd.launchctl import JobState
-from warmd.launchd.places import stable_python
+from warmd.launchd.places import stable_python, versioned_base
 from warmd.launchd.ready import Address, Readiness
 
 INSTALL = "`warmd install`"
@@ -59,6 +59,10 @@ def check_plist(plist: Plist, path: Path, home: Path, logs: Path) -> Iterator[Fi
     if not interpreter.exists():
         what = f"the interpreter is gone: {interpreter}"
         yield Finding("interpreter", "problem", what, f"{INSTALL} writes the file anew, for this one")
+    elif (base := versioned_base(interpreter)) is not None:
+        what = f"{interpreter} leads to {base}, which goes with Homebrew's next upgrade"
+        fix = f"make the virtual environment anew with a Python of opt/, then {INSTALL}"
+        yield Finding("interpreter", "warning", what, fix)
     else:
         yield Finding("interpreter", "ok", str(interpreter))
     for fault in find_faults(plist, path):
@@ -105,7 +109,12 @@ def check_job(found: tuple[str, JobState] | None, is_installed: bool, logs: Path
 
 
 def check_port(
-    address: Address, readiness: Readiness | None, *, is_taken: bool, daemon_pid: int | None
+    address: Address,
+    readiness: Readiness | None,
+    *,
+    is_taken: bool,
+    is_installed: bool,
+    daemon_pid: int | None,
 ) -> Finding:
     """The server answers, or nobody else has its port.
 
@@ -113,6 +122,7 @@ def check_port(
         address: Where it should listen.
         readiness: What `/readyz` says; None when no warmd answers.
         is_taken: Somebody listens there.
+        is_installed: The service is to have that port.
         daemon_pid: Of the daemon that the control socket leads to.
     """
     if readiness is not None:
@@ -124,7 +134,7 @@ def check_port(
     if is_taken:
         what = f"{address.url} is another program's"
         fix = f"stop it (`lsof -i :{address.port}` names it), or take another: `warmd install --port N`"
-        return Finding("port", "problem", what, fix)
+        return Finding("port", "problem" if is_installed else "warning", what, fix)
     if daemon_pid is not None:
         return Finding("port", "unknown", f"nobody at {address.url}; the daemon may have another port")
     return Finding("port", "ok", f"{address.url} is free")

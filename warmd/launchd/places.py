@@ -73,6 +73,22 @@ def is_versioned(python: str) -> bool:
     return _CELLAR.fullmatch(python) is not None
 
 
+def versioned_base(python: Path) -> str | None:
+    """The path that a virtual environment's interpreter leads to, where a Homebrew upgrade removes that.
+
+    Some tools link to `Cellar/…/3.12.4/…` itself: https://github.com/astral-sh/uv/issues/1640
+    """
+    # Links within the environment's own folder, as from python to python3.12, come first.
+    for _ in range(4):
+        if not python.is_symlink():
+            return None
+        target = str(python.readlink())
+        if is_versioned(target):
+            return target
+        python = python.parent / target
+    return None
+
+
 def is_under_launchd(environment: Mapping[str, str]) -> bool:
     """True in a process that launchd has started as a job of its own; a terminal's has another mark, or 0."""
     name = environment.get("XPC_SERVICE_NAME", "0")

@@ -33,9 +33,9 @@ class Wish:
         return level not in LEVELS or LEVELS.index(level) >= LEVELS.index(self.level)
 
 
-def make_view(wish: Wish, *, as_json: bool) -> Callable[[bytes], str | None]:
+def make_view(wish: Wish, *, as_json: bool, is_terminal: bool) -> Callable[[bytes], str | None]:
     """Turns a line of the file into what is printed; None for a line that is not wanted."""
-    render = pretty_line()
+    render = pretty_line(is_terminal=is_terminal)
 
     def view(line: bytes) -> str | None:
         text = line.decode("utf-8", "replace")
