@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +174,13 @@ def test_an_interpreter_that_is_gone_is_a_problem(tmp_path: Path) -> None:
         "the interpreter is gone: /Users/me/venv/bin/python",
         "`warmd install` writes the file anew, for this one",
     )
+
+
+def test_another_name_of_this_interpreter_is_no_difference(tmp_path: Path) -> None:
+    python = next(path for path in Path(sys.executable).parent.glob("python*") if path.name != "python")
+    plist = build_plist(replace(AGENT, python=python))
+    found = list(service.check_plist(plist, FILE, AGENT.home, AGENT.logs))
+    assert found == [Finding("interpreter", "ok", str(python))]
 
 
 def test_a_file_that_breaks_a_rule_or_is_older_is_told(tmp_path: Path) -> None:

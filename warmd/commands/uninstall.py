@@ -55,7 +55,8 @@ def run(args: argparse.Namespace) -> int:
 def _purge() -> None:
     folder = state_folder(load_settings().state)
     try:
-        left = purge(folder)
+        # On Linux the logs are in there.
+        left = [name for name in purge(folder) if folder / name != log_folder()]
     except OSError as error:
         raise CannotChangeError(folder, error) from None
     rest = f", but for what is not warmd's: {', '.join(left)}" if left else ""

@@ -73,11 +73,15 @@ def check_plist(plist: Plist, path: Path, home: Path, logs: Path) -> Iterator[Fi
 
 
 def _wanted(plist: Plist, home: Path, logs: Path) -> Plist:
+    interpreter = Path(plist["ProgramArguments"][0])
     try:
         python = stable_python(sys.executable)
     except WarmdError:
         # It would not be installed, so what is there cannot be measured by it.
-        python = Path(plist["ProgramArguments"][0])
+        python = interpreter
+    if python.parent == interpreter.parent and interpreter.exists():
+        # python and python3 of one environment are the same.
+        python = interpreter
     session: Session = "Background" if plist.get("LimitLoadToSessionType") == "Background" else "Aqua"
     environment = make_environment({}, plist)
     return build_plist(Agent(python, serve_arguments(plist), home, logs, environment, session))
