@@ -49,9 +49,10 @@ def test_a_server_is_installed_restarted_and_removed(mac: Mac, models: dict[str,
     logs = mac.home / ".local/state/warmd/log"
     assert done.stdout.splitlines() == [
         f"settings: {mac.home}/.config/warmd/warmd.toml (written; every line is a comment)",
-        "note: the service has WARMD_STATE_DIR as set here",
+        "note: the service has variables of its own: HF_HUB_OFFLINE, WARMD_STATE_DIR",
         f"service: {mac.plist}, loaded into gui/{UID}",
         f"logs: {logs} (`warmd logs -f`)",
+        f"waiting for http://127.0.0.1:{port}, 120 s at most (ctrl-C ends only the waiting)",
         f"ready: http://127.0.0.1:{port}",
     ]
     assert mac.calls == [f"bootstrap gui/{UID} {mac.plist}"]
@@ -68,7 +69,9 @@ def test_a_server_is_installed_restarted_and_removed(mac: Mac, models: dict[str,
     restarted = mac.run("restart")
     assert (restarted.returncode, restarted.stdout) == (
         0,
-        f"restarted in gui/{UID}\nready: http://127.0.0.1:{port}\n",
+        f"restarted in gui/{UID}\n"
+        f"waiting for http://127.0.0.1:{port}, 120 s at most (ctrl-C ends only the waiting)\n"
+        f"ready: http://127.0.0.1:{port}\n",
     )
     second = json.loads(mac.run("status", "--json").stdout)["pid"]
     assert second != first

@@ -115,8 +115,8 @@ def _notes(agent: Agent, prompts: Path) -> list[str]:
             )
     if (base := versioned_base(agent.python)) is not None:
         notes.append(f"warning: {agent.python} leads to {base}, which goes with Homebrew's next upgrade")
-    if carried := sorted(name for name in agent.environment if name.startswith("WARMD_")):
-        notes.append(f"note: the service has {', '.join(carried)} as set here")
+    if agent.environment:
+        notes.append(f"note: the service has variables of its own: {', '.join(sorted(agent.environment))}")
     return notes
 
 
@@ -139,6 +139,7 @@ def tell_readiness(service: Service, address: Address, seconds: float, runs_befo
     """Wait for the server as long as is asked for, and say how it is; the exit code."""
     if not seconds:
         return 0
+    print(f"waiting for {address.url}, {seconds:g} s at most (ctrl-C ends only the waiting)", flush=True)
     outcome = wait_until_ready(address, service.state, seconds, runs_before=runs_before)
     if outcome.state == "ready":
         print(f"ready: {address.url}")
