@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import plistlib
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -165,14 +167,11 @@ def test_a_file_that_is_no_plist_of_ours_is_one_line(content: bytes, what: str, 
 
 @given(st.binary(max_size=60).map(lambda tail: b'<?xml version="1.0"?><plist>' + tail))
 def test_no_content_breaks_the_reading(content: bytes) -> None:
-    path = Path("/tmp") / f"warmd-test-{id(content)}.plist"
-    path.write_bytes(content)
-    try:
-        read_plist(path)
-    except UnreadablePlistError:
-        pass
-    finally:
-        path.unlink()
+    with TemporaryDirectory(prefix="warmd-test-") as folder:
+        path = Path(folder) / "x.plist"
+        path.write_bytes(content)
+        with suppress(UnreadablePlistError):
+            read_plist(path)
 
 
 def test_what_serve_is_given_can_be_read_back() -> None:
