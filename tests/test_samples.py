@@ -15,7 +15,7 @@ import pytest
 
 from tests.reference import metric_names
 from warmd.events import CATALOGUE
-from warmd.launchd.places import LOG_NAME
+from warmd.logfile import FILE_NAME
 
 CONFIG = Path(__file__).parents[1] / "config"
 VECTOR = CONFIG / "vector.toml"
@@ -69,7 +69,7 @@ def test_the_collectors_parts_are_connected() -> None:
     known = {*sources, *transforms}
     inputs = {name for part in (*transforms.values(), *sinks.values()) for name in part["inputs"]}
     assert inputs == known
-    assert [Path(path).name for path in sources["warmd_log"]["include"]] == [LOG_NAME]
+    assert [Path(path).name for path in sources["warmd_log"]["include"]] == [FILE_NAME]
     assert [url.rpartition("/")[2] for url in sources["warmd_metrics"]["endpoints"]] == ["metrics"]
 
 

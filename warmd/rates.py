@@ -10,7 +10,7 @@ from pathlib import Path
 
 from warmd.capture.files import PRIVATE, write_atomically
 from warmd.events import Emit, Event
-from warmd.launchd.places import is_under_launchd
+from warmd.launched import is_under_launchd
 
 FILE_NAME = "rates.json"
 FEWEST_TOKENS = 256

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.launchd.test_agent import AGENT, FILE
+from warmd.crash.starts import FailedStart, note_failed_start
 from warmd.doctor import daemon, engine, files, service
 from warmd.doctor.engine import Engine
 from warmd.doctor.finding import Finding
@@ -228,7 +229,9 @@ def test_how_the_job_is(
     job: JobState | None, is_installed: bool, expected: tuple[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "warmd.jsonl").write_text('{"event": "daemon.stopped", "reason": "no such model"}\n')
-    found = service.check_job(None if job is None else ("gui/501", job), is_installed, tmp_path)
+    found = service.check_job(
+        None if job is None else ("gui/501", job), is_installed, tmp_path / "warmd.jsonl", tmp_path
+    )
     assert brief(found) == expected
 
 
@@ -259,23 +262,14 @@ def test_a_port_that_no_service_is_to_have_is_no_problem() -> None:
     assert brief(found) == ("warning", "http://127.0.0.1:8080 is another program's")
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ("", None),
-        ("{}", None),
-        ("[]", None),
-        ("[1]", None),
-        (
-            '{"failed": [{"at": 1, "exit_code": 3, "reason": "no such model"}], "gave_up_at": null}',
-            ("warning", "1 start failed of late: no such model"),
-        ),
-        ('{"failed": [1, {"reason": 5}]}', ("warning", "2 starts failed of late")),
-    ],
-)
-def test_starts_that_failed(content: str, expected: tuple[str, str] | None, tmp_path: Path) -> None:
+def test_starts_that_failed(tmp_path: Path) -> None:
     assert service.check_starts(tmp_path) is None
-    (tmp_path / "starts.json").write_text(content)
+    for number in range(5):
+        note_failed_start(tmp_path, FailedStart(1000.0 + number, 3, "no such model"))
+        if number == 0:
+            expected = ("warning", "1 start failed of late: no such model")
+            assert brief(service.check_starts(tmp_path)) == expected
+    expected = ("problem", "5 starts failed of late: no such model; launchd tries no more")
     assert brief(service.check_starts(tmp_path)) == expected
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from warmd.launchd.places import (
     ThrowawayPythonError,
-    is_under_launchd,
     is_versioned,
     stable_python,
     versioned_base,
@@ -62,19 +61,6 @@ def test_what_is_in_a_cache_is_refused() -> None:
         ThrowawayPythonError, match=r"^/Users/me/.cache/uv/archive-v0/x/bin/python is in uv's"
     ):
         stable_python("/Users/me/.cache/uv/archive-v0/x/bin/python")
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        (None, False),
-        ("0", False),
-        ("application.com.apple.Terminal.1152921500311879701.1152921500311879706", False),
-        ("dev.warmd", True),
-    ],
-)
-def test_a_job_of_launchd_knows_what_it_is(name: str | None, expected: bool) -> None:
-    assert is_under_launchd({} if name is None else {"XPC_SERVICE_NAME": name}) is expected
 
 
 @pytest.mark.parametrize(

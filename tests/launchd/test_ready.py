@@ -130,10 +130,10 @@ def test_a_process_that_has_ended_is_not_waited_for(
 
 
 def test_the_last_words_are_the_reason_in_the_newest_file(tmp_path: Path) -> None:
-    assert last_words(tmp_path) == []
     log, stderr = tmp_path / "warmd.jsonl", tmp_path / "launchd.log"
+    assert last_words(log, tmp_path) == last_words(None, tmp_path) == []
     log.write_text('{"event": "daemon.stopped", "reason": "no such model"}\n\n')
-    assert last_words(tmp_path) == ["no such model"]
+    assert last_words(log, tmp_path) == ["no such model"]
     stderr.write_text("x" * 9000 + "\nusage: …\nwarmd: error: unrecognized arguments: --x\n")
     os.utime(log, (1, 1))
-    assert last_words(tmp_path) == ["warmd: error: unrecognized arguments: --x"]
+    assert last_words(log, tmp_path) == ["warmd: error: unrecognized arguments: --x"]

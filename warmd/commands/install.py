@@ -30,6 +30,7 @@ from warmd.launchd.places import log_folder, plist_path, stable_python, versione
 from warmd.launchd.protected import protected_by
 from warmd.launchd.ready import Address, wait_until_ready
 from warmd.launchd.service import Service
+from warmd.logfile import log_file_path
 
 DESCRIPTION = """\
 Install `warmd serve` as a LaunchAgent of this user: it starts at login, and again when it fails. Writes the
@@ -150,7 +151,7 @@ def tell_readiness(service: Service, address: Address, seconds: float, runs_befo
         return 0
     print(
         f"warmd: the server has ended ({outcome.detail})",
-        *last_words(log_folder()),
+        *last_words(log_file_path(load_settings().log), log_folder()),
         sep=": ",
         file=sys.stderr,
     )

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from warmd.errors import WarmdError
-from warmd.launchd.places import LOG_NAME, log_folder
+from warmd.config import load_settings
+from warmd.errors import UsageError, WarmdError
+from warmd.logfile import log_file_path
 
 DESCRIPTION = """\
 Show the log file and what was rotated out of it, oldest first, in local time. Exit code 0: shown. 1: there is
@@ -69,7 +70,9 @@ def run(args: argparse.Namespace) -> int:
     from warmd.logread.lines import LogReader, rotated
     from warmd.logread.view import Wish, make_view
 
-    path = log_folder() / LOG_NAME
+    path = log_file_path(load_settings().log)
+    if path is None:
+        raise UsageError("there is no log file: [log] file is empty")
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
     view = make_view(Wish(args.entry, args.level), as_json=args.json, is_terminal=is_terminal)
     reader = LogReader(path)

@@ -21,6 +21,7 @@ from warmd.launchd.launchctl import JobState, Launchctl, LaunchctlError, NoLaunc
 from warmd.launchd.places import log_folder, plist_path
 from warmd.launchd.ready import Address, ask_ready
 from warmd.launchd.service import Control, Service
+from warmd.logfile import log_file_path
 
 STATUS_SECONDS = 10.0
 
@@ -109,7 +110,8 @@ def _settings(environment: dict[str, str]) -> tuple[Settings, Finding]:
 def _check_files(scene: Scene, model: Path | None) -> Iterator[Finding]:
     finding, involved = files.check_prompts(scene.prompts, scene.settings.prompts.max_bytes)
     yield finding
-    state, logs = state_folder(scene.settings.state), log_folder()
+    state, log = state_folder(scene.settings.state), log_file_path(scene.settings.log)
+    logs = log.parent if log is not None else log_folder()
     yield files.check_folder("state folder", state)
     yield files.check_folder("log folder", logs)
     read = [*involved, config_path(scene.environment), state, logs, *([model] if model is not None else [])]
@@ -157,7 +159,7 @@ def _check_job(scene: Scene) -> Finding:
         return Finding("service", "unknown", "there is no launchctl here: no Mac")
     except LaunchctlError as error:
         return Finding("service", "unknown", str(error), "try again; if that goes on, log out and in")
-    return service.check_job(found, scene.plist is not None, log_folder())
+    return service.check_job(found, scene.plist is not None, log_file_path(scene.settings.log), log_folder())
 
 
 def _ask_status(state: Path) -> tuple[Any, str | None]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+from warmd.crash.starts import read_failed_starts
 from warmd.doctor.finding import Finding
 from warmd.errors import WarmdError
 from warmd.launchd.agent import (
@@ -28,8 +27,6 @@ from warmd.launchd.places import stable_python, versioned_base
 from warmd.launchd.ready import Address, Readiness
 
 INSTALL = "`warmd install`"
-STARTS_NAME = "starts.json"
-"""Where the state folder keeps count of starts that failed."""
 _MEANINGS = {1: "the engine or the daemon failed", 2: "a flag or a setting is wrong", 3: "it cannot start"}
 
 
@@ -90,8 +87,17 @@ def _wanted(plist: Plist, home: Path, logs: Path) -> Plist:
 # --- the job --------------------------------------------------------------------------------------
 
 
-def check_job(found: tuple[str, JobState] | None, is_installed: bool, logs: Path) -> Finding:
-    """launchd has the job, and its last process ended well."""
+def check_job(
+    found: tuple[str, JobState] | None, is_installed: bool, log: Path | None, logs: Path
+) -> Finding:
+    """launchd has the job, and its last process ended well.
+
+    Args:
+        found: The domain that has it, and how it is.
+        is_installed: Its file is there.
+        log: The log file; None where there is none.
+        logs: The folder of launchd's own copy.
+    """
     if found is None:
         if not is_installed:
             return Finding("service", "ok", "not installed")
@@ -107,7 +113,7 @@ def check_job(found: tuple[str, JobState] | None, is_installed: bool, logs: Path
     what = f"loaded into {domain}, but does not run; last {job.last_end or 'start: none'}"
     if job.last_exit in _MEANINGS:
         what += f" ({_MEANINGS[job.last_exit]})"
-    words = "".join(f": {line}" for line in last_words(logs))
+    words = "".join(f": {line}" for line in last_words(log, logs))
     fix = "see `warmd logs --level warning`, then `warmd restart`"
     return Finding("service", "problem", what + words, fix)
 
@@ -149,26 +155,13 @@ def check_port(
 
 def check_starts(folder: Path) -> Finding | None:
     """Starts that failed, if any are on record."""
-    try:
-        found = json.loads((folder / STARTS_NAME).read_bytes())
-    except (OSError, ValueError, RecursionError):
+    found = read_failed_starts(folder)
+    if not found.failed:
         return None
-    failures = _failures(found)
-    if not failures:
-        return None
-    count = len(failures)
-    what = f"{count} {'start' if count == 1 else 'starts'} failed of late"
-    if reason := _reason(failures[-1]):
-        what += f": {reason}"
-    fix = "put that right, then `warmd restart`; after five in ten minutes launchd stops trying"
-    return Finding("starts", "warning", what, fix)
-
-
-def _failures(found: Any) -> list[Any]:
-    listed = found.get("failed") if isinstance(found, dict) else None
-    return listed if isinstance(listed, list) else []
-
-
-def _reason(failure: Any) -> str | None:
-    reason = failure.get("reason") if isinstance(failure, dict) else None
-    return reason if isinstance(reason, str) else None
+    count = len(found.failed)
+    what = f"{count} {'start' if count == 1 else 'starts'} failed of late: {found.failed[-1].reason}"
+    if found.gave_up_at is None:
+        return Finding("starts", "warning", what, "put that right, then `warmd restart`")
+    return Finding(
+        "starts", "problem", f"{what}; launchd tries no more", "put that right, then `warmd restart`"
+    )

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from warmd.launchd.places import LOG_NAME, STDERR_NAME
+from warmd.launchd.places import STDERR_NAME
 
 _BYTES = 8192
 
 
-def last_words(folder: Path) -> list[str]:
-    """The reason in the newest of the log files, or its last line; nothing if there is none."""
-    files = [path for name in (LOG_NAME, STDERR_NAME) if (path := folder / name).is_file()]
+def last_words(log: Path | None, folder: Path) -> list[str]:
+    """The reason in the newest of the log files, or its last line; nothing if there is none.
+
+    Args:
+        log: The log file; None where there is none.
+        folder: That of launchd's own copy of what the process prints.
+    """
+    files = [path for path in (log, folder / STDERR_NAME) if path is not None and path.is_file()]
     newest = max(files, key=lambda path: path.stat().st_mtime, default=None)
     if newest is None:
         return []

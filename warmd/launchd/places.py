@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 import platformdirs
 
-from warmd.config import expand_home
+from warmd.config import expand_home, system_folder
 from warmd.errors import UsageError
 
 LABEL = "dev.warmd"
-LOG_NAME = "warmd.jsonl"
 STDERR_NAME = "launchd.log"
 """launchd's own copy of what the process prints before and beside its log."""
 
@@ -40,8 +38,12 @@ def plist_path(label: str = LABEL) -> Path:
 
 
 def log_folder() -> Path:
-    """The folder of the log files (macOS: ~/Library/Logs/warmd)."""
-    return platformdirs.user_log_path("warmd")
+    """The folder of launchd's own copy, and of the log unless the settings say otherwise.
+
+    Raises:
+        UsageError: There is no home folder.
+    """
+    return system_folder(lambda: platformdirs.user_log_path("warmd"))
 
 
 def stable_python(executable: str) -> Path:
@@ -87,9 +89,3 @@ def versioned_base(python: Path) -> str | None:
             return target
         python = python.parent / target
     return None
-
-
-def is_under_launchd(environment: Mapping[str, str]) -> bool:
-    """True in a process that launchd has started as a job of its own; a terminal's has another mark, or 0."""
-    name = environment.get("XPC_SERVICE_NAME", "0")
-    return name not in ("", "0") and not name.startswith("application.")

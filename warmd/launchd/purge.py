@@ -5,17 +5,12 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from warmd.control.folder import claimed
-from warmd.control.place import is_moved, socket_path
+from warmd import rates
+from warmd.control.folder import LOCK_NAME, claimed
+from warmd.control.place import SOCKET_NAME, is_moved, socket_path
+from warmd.crash import quarantine, starts
 
-NAMES = (
-    "daemon.lock",
-    "control.sock",
-    "starts.json",
-    "quarantine.json",
-    "warming.json",
-    "rates.json",
-)
+NAMES = (LOCK_NAME, SOCKET_NAME, starts.FILE_NAME, quarantine.FILE_NAME, rates.FILE_NAME)
 """Files that warmd keeps there."""
 
 
