@@ -17,7 +17,24 @@ from warmd.parser import CommandParser
 if TYPE_CHECKING:
     from warmd.events import Event
 
-COMMANDS = ("serve", "check", "status", "explain", "capture", "rewarm", "pause", "resume", "reload", "schema")
+COMMANDS = (
+    "serve",
+    "check",
+    "status",
+    "explain",
+    "capture",
+    "rewarm",
+    "pause",
+    "resume",
+    "reload",
+    "install",
+    "uninstall",
+    "restart",
+    "logs",
+    "doctor",
+    "completion",
+    "schema",
+)
 """Each is a module of `warmd.commands`."""
 
 

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import PurePath
 from typing import Any, TextIO, cast
 
@@ -200,24 +200,34 @@ def _order_keys(logger: WrappedLogger, method: str, event: EventDict) -> EventDi
 
 
 def _pretty_processors() -> list[Processor]:
+    render = pretty_line()
+
+    def as_processor(logger: WrappedLogger, method: str, event: EventDict) -> str:
+        return render(event)
+
+    return [structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False, key="ts"), as_processor]
+
+
+def pretty_line(*, is_terminal: bool = True) -> Callable[[MutableMapping[str, Any]], str]:
+    """Writes an event, with its `ts`, `level` and `event`, for people; in colour where that is welcome."""
     renderer = structlog.dev.ConsoleRenderer(
         # https://no-color.org
-        colors=not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb",
+        colors=is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb",
         timestamp_key="ts",
         sort_keys=False,
         pad_event_to=18,
         exception_formatter=structlog.dev.plain_traceback,
     )
 
-    def render(logger: WrappedLogger, method: str, event: EventDict) -> str:
+    def render(event: MutableMapping[str, Any]) -> str:
         errors = event.pop("errors", None) or []
         # structlog would print a field named exception below the line, as a traceback.
         event["raised"] = event.pop("exception", None)
         known = {key: _printable(value) for key, value in event.items() if value is not None}
-        line = str(renderer(logger, method, known)).rstrip()
+        line = str(renderer(None, "", known)).rstrip()
         return "\n".join([line, *(f"    {_error_line(error)}" for error in errors)])
 
-    return [structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False, key="ts"), render]
+    return render
 
 
 def _error_line(error: Any) -> str:

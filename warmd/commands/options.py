@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from dataclasses import replace
 
 from warmd.config import Settings
@@ -32,3 +33,25 @@ def with_memory_limit(settings: Settings, limit: str | None) -> Settings:
     except ValueError as error:
         raise UsageError(f"--memory-limit: {error}") from None
     return replace(settings, memory=replace(settings.memory, limit=limit))
+
+
+def port_number(text: str) -> int:
+    """A TCP port, for argparse."""
+    value = int(text)
+    if not 1 <= value <= 65535:
+        raise argparse.ArgumentTypeError(f"expected 1 to 65535, found {value}")
+    return value
+
+
+port_number.__name__ = "port number"
+
+
+def seconds_or_zero(text: str) -> float:
+    """A time span, for argparse."""
+    value = float(text)
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError("expected 0 or more")
+    return value
+
+
+seconds_or_zero.__name__ = "number of seconds"

@@ -55,6 +55,7 @@ from warmd.logs import Log
 from warmd.memory.readings import Limit
 from warmd.memory.size import parse_limit, parse_size
 from warmd.parser import ServerParser
+from warmd.rates import Rates
 from warmd.repeats import REPORT_SECONDS
 from warmd.signals import SIGNALS, Terminal, force_next_stop, meaning
 from warmd.web.live import Live
@@ -162,7 +163,7 @@ class Host:
             lambda request: self._room.on_request(request),
         )
         engine = MlxLmEngine(self._room, provider, asyncio.get_running_loop())
-        recent = Recent(self._emit)
+        recent = Recent(Rates(self._state, self._emit) if control.owns_folder else self._emit)
         quarantine = Quarantine(
             self._state if control.owns_folder else None,
             str(parse_limit(self.settings.memory.limit) or "auto"),

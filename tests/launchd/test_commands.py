@@ -1,0 +1,287 @@
+"""Installing, restarting and removing the service, with a launchctl that really starts processes."""
+
+from __future__ import annotations
+
+import json
+import plistlib
+import socket
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands.terminal import outcome, warmd
+from tests.launchd.mac import UID, Mac
+from tests.serving.process import free_port, write
+from warmd.config import Settings, load_settings
+from warmd.launchd.agent import find_faults, serve_arguments
+
+NO_LAUNCHCTL = (
+    "warmd: there is no launchctl here: this needs macOS (elsewhere, let a supervisor such as systemd "
+    "run `warmd serve`)\n"
+)
+
+
+@pytest.fixture
+def mac() -> Iterator[Mac]:
+    # Short, for the socket; the folder goes only after the processes in it.
+    with tempfile.TemporaryDirectory(prefix="warmd-test-", ignore_cleanup_errors=True) as folder:
+        mac = Mac(Path(folder).resolve())
+        yield mac
+        mac.run("uninstall")
+
+
+def read(path: Path) -> dict[str, Any]:
+    return dict(plistlib.loads(path.read_bytes()))
+
+
+def test_a_server_is_installed_restarted_and_removed(mac: Mac, models: dict[str, Path]) -> None:
+    port = free_port()
+    write(mac.home / "prompts.json", [[{"role": "system", "content": "Be brief."}]])
+    done = mac.run(
+        *("install", "--model", str(models["llama"]), "--prompts", "prompts.json", "--port", str(port)),
+        *("--", "--max-tokens", "7"),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    logs = mac.home / ".local/state/warmd/log"
+    assert done.stdout.splitlines() == [
+        f"settings: {mac.home}/.config/warmd/warmd.toml (written; every line is a comment)",
+        "note: the service has variables of its own: HF_HUB_OFFLINE, WARMD_STATE_DIR",
+        f"service: {mac.plist}, loaded into gui/{UID}",
+        f"logs: {logs} (`warmd logs -f`)",
+        f"waiting for http://127.0.0.1:{port}, 120 s at most (ctrl-C ends only the waiting)",
+        f"ready: http://127.0.0.1:{port}",
+    ]
+    assert mac.calls == [f"bootstrap gui/{UID} {mac.plist}"]
+    plist = read(mac.plist)
+    assert find_faults(plist, mac.plist) == ()
+    assert serve_arguments(plist) == (
+        *("--model", str(models["llama"]), "--max-tokens", "7"),
+        *("--prompts", str(mac.home / "prompts.json"), "--port", str(port)),
+    )
+    assert stat.S_IMODE(mac.plist.stat().st_mode) == 0o644
+    assert stat.S_IMODE((mac.home / "s").stat().st_mode) == 0o700
+
+    first = json.loads(mac.run("status", "--json").stdout)["pid"]
+    restarted = mac.run("restart")
+    assert (restarted.returncode, restarted.stdout) == (
+        0,
+        f"restarted in gui/{UID}\n"
+        f"waiting for http://127.0.0.1:{port}, 120 s at most (ctrl-C ends only the waiting)\n"
+        f"ready: http://127.0.0.1:{port}\n",
+    )
+    second = json.loads(mac.run("status", "--json").stdout)["pid"]
+    assert second != first
+
+    # Once more, with nothing said: the file is renewed and runs the same, in a process of its own.
+    again = mac.run("install")
+    assert (again.returncode, again.stderr) == (0, "")
+    assert read(mac.plist) == plist
+    assert json.loads(mac.run("status", "--json").stdout)["pid"] != second
+    target = f"gui/{UID}/dev.warmd"
+    assert mac.calls[1:] == [
+        f"kill SIGTERM {target}",
+        f"kickstart -k {target}",
+        f"bootout {target}",
+        f"bootstrap gui/{UID} {mac.plist}",
+    ]
+
+    doctor = json.loads(mac.run("doctor", "--json").stdout)
+    states = {finding["name"]: finding["state"] for finding in doctor["findings"]}
+    assert {name: states[name] for name in ("LaunchAgent", "interpreter", "service", "port", "daemon")} == {
+        "LaunchAgent": "ok",
+        "interpreter": "ok",
+        "service": "ok",
+        "port": "ok",
+        "daemon": "ok",
+    }
+
+    removed = mac.run("uninstall", "--purge")
+    assert (removed.returncode, removed.stderr) == (0, "")
+    assert not mac.plist.exists()
+    assert not (mac.home / "s").exists()
+    assert mac.run("status").returncode == 4
+    assert (mac.home / ".config/warmd/warmd.toml").exists()
+
+
+def test_a_server_that_cannot_start_is_told_with_its_reason(mac: Mac, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "no-such"}')
+    (tmp_path / "model.safetensors").touch()
+    done = mac.run("install", "--model", str(tmp_path), "--port", str(free_port()))
+    assert done.returncode == 1
+    assert done.stderr.startswith("warmd: the server has ended (exit code 3): cannot load the model")
+    assert done.stderr.endswith("`warmd doctor` looks for the cause\n")
+
+
+def test_without_a_graphical_login_it_runs_in_the_background(mac: Mac) -> None:
+    (mac.launchd / "no-gui").touch()
+    done = mac.run("install", "--model", "some/model", "--port", str(free_port()), "--wait", "0")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"loaded into user/{UID}\nnote: nobody is logged in at the screen" in done.stdout
+    assert read(mac.plist)["LimitLoadToSessionType"] == "Background"
+    assert [call.split()[:2] for call in mac.calls] == [
+        ["bootstrap", f"gui/{UID}"],
+        ["bootstrap", f"user/{UID}"],
+    ]
+
+
+def test_error_five_after_a_bootout_is_tried_again(mac: Mac) -> None:
+    mac.answer(gui=[5, 5])
+    done = mac.run("install", "--model", "some/model", "--port", str(free_port()), "--wait", "0")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert mac.calls == [f"bootstrap gui/{UID} {mac.plist}"] * 3
+
+
+def test_an_error_of_launchd_is_one_line(mac: Mac) -> None:
+    mac.answer(gui=[134])
+    done = mac.run("install", "--model", "some/model", "--port", str(free_port()))
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"warmd: launchctl bootstrap gui/{UID}: Bootstrap failed: 134: Unknown (error 134); "
+        "`warmd doctor` looks for the cause\n",
+    )
+
+
+def test_a_port_that_is_taken_is_told_before_anything_is_loaded(mac: Mac) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        done = mac.run("install", "--model", "some/model", "--port", str(port))
+    assert (done.returncode, mac.calls, mac.plist.exists()) == (3, [], False)
+    assert done.stderr.startswith(f"warmd: http://127.0.0.1:{port} is taken by another program")
+
+
+def test_a_dry_run_prints_the_file_and_leaves_no_trace(tmp_path: Path) -> None:
+    done = warmd("install", "--dry-run", "--model", "some/model", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    plist = plistlib.loads(done.stdout.encode())
+    assert find_faults(plist, Path("dev.warmd.plist")) == ()
+    assert plist["EnvironmentVariables"]["HOME"] == str(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folders_and_files_are_named_from_the_root(tmp_path: Path) -> None:
+    for folder in ("model", "adapter", "draft"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "model" / "config.json").touch()
+    (tmp_path / "model" / "w.safetensors").touch()
+    (tmp_path / "w.toml").touch()
+    done = warmd(
+        *("install", "--dry-run", "--model", "./model", "--prompts", "~/p.json", "--"),
+        *("--adapter-path", "adapter", "--draft-model=draft"),
+        cwd=tmp_path,
+        WARMD_CONFIG="w.toml",
+        WARMD_WARM_CHUNK_TOKENS="64",
+        HF_TOKEN="hf_secret",
+    )
+    plist = plistlib.loads(done.stdout.encode())
+    assert serve_arguments(plist) == (
+        *("--model", f"{tmp_path}/model", "--adapter-path", f"{tmp_path}/adapter"),
+        *("--draft-model", f"{tmp_path}/draft", "--prompts", f"{tmp_path}/p.json"),
+    )
+    variables = plist["EnvironmentVariables"]
+    assert {name: value for name, value in variables.items() if name.startswith("WARMD_")} == {
+        "WARMD_CONFIG": f"{tmp_path}/w.toml",
+        "WARMD_WARM_CHUNK_TOKENS": "64",
+    }
+    assert "hf_secret" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "error"),
+    [
+        ((), 2, "warmd: install needs --model M (a model folder or Hugging Face name)"),
+        (("--model", "./nowhere"), 3, "warmd: cannot load the model '{cwd}/nowhere': no such folder"),
+        (("--model", "a/b", "--", "--port", "1"), 2, "warmd: --port goes before --"),
+        (("--model", "a/b", "x"), 2, "warmd: unexpected argument 'x': flags for the server go after --"),
+        (
+            ("--model", "a/b", "--port", "70000"),
+            2,
+            "warmd install: error: argument --port: expected 1 to 65535, found 70000",
+        ),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(
+    arguments: tuple[str, ...], code: int, error: str, tmp_path: Path
+) -> None:
+    done = warmd("install", *arguments, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.splitlines()[-1] == error.format(cwd=tmp_path)
+
+
+@pytest.mark.parametrize("command", [("install", "--model", "a/b"), ("uninstall",), ("restart",)])
+def test_without_launchctl_there_is_one_line_and_nothing_is_written(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    done = warmd(*command, cwd=tmp_path, PATH=str(tmp_path))
+    assert outcome(done) == (3, "", NO_LAUNCHCTL)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_not_installed_can_be_removed_but_not_restarted(mac: Mac) -> None:
+    removed, restarted = mac.run("uninstall"), mac.run("restart")
+    assert (removed.returncode, removed.stdout.splitlines()[0]) == (0, "the service is not installed")
+    assert outcome(restarted) == (
+        1,
+        "",
+        "warmd: the service is not loaded; `warmd install --model M` installs and starts it\n",
+    )
+
+
+def test_a_file_that_cannot_be_read_stops_only_what_depends_on_it(mac: Mac) -> None:
+    mac.plist.parent.mkdir(parents=True)
+    mac.plist.write_text("<plist>")
+    assert mac.run("install").stderr == (
+        f"warmd: {mac.plist}: not a property list (ExpatError); "
+        "`warmd uninstall` removes it, `warmd install --model M` writes it\n"
+    )
+    assert mac.run("install", "--model", "a/b", "--port", str(free_port()), "--wait", "0").returncode == 0
+    assert mac.run("uninstall").returncode == 0
+    assert not mac.plist.exists()
+
+
+def test_purging_leaves_what_is_not_ours(mac: Mac) -> None:
+    folder = mac.home / "s"
+    folder.mkdir()
+    for name in ("daemon.lock", "rates.json", "diary.txt"):
+        (folder / name).touch()
+    done = mac.run("uninstall", "--purge")
+    assert (done.returncode, [path.name for path in folder.iterdir()]) == (0, ["diary.txt"])
+    assert f"removed: what was in {folder}, but for what is not warmd's: diary.txt\n" in done.stdout
+
+
+def test_settings_that_are_there_stay(mac: Mac) -> None:
+    path = mac.home / ".config/warmd/warmd.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text("[warm]\nchunk_tokens = 99\n")
+    done = mac.run("install", "--model", "a/b", "--port", str(free_port()), "--wait", "0")
+    assert (done.returncode, path.read_text()) == (0, "[warm]\nchunk_tokens = 99\n")
+    assert done.stdout.startswith(f"settings: {path}\n")
+
+
+def test_wrong_settings_stop_before_anything_is_loaded(mac: Mac) -> None:
+    done = mac.run("install", "--model", "a/b", WARMD_CONFIG=str(mac.home / "w.toml"), WARMD_WARM_CHUNK="1")
+    assert (done.returncode, mac.calls) == (2, [])
+    assert done.stderr.startswith("warmd: WARMD_WARM_CHUNK: unknown variable")
+
+
+def test_the_settings_that_are_written_are_the_defaults(mac: Mac) -> None:
+    mac.run("install", "--model", "a/b", "--port", str(free_port()), "--wait", "0")
+    path = mac.home / ".config/warmd/warmd.toml"
+    assert load_settings({"WARMD_CONFIG": str(path)}) == Settings()
+    assert "\n# chunk_tokens = 1024\n" in path.read_text()
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(mac: Mac) -> None:
+    (mac.home / ".config").write_text("not a folder")
+    done = mac.run("install", "--model", "a/b")
+    expected = f"warmd: cannot change {mac.home}/.config/warmd: Not a directory\n"
+    assert (done.returncode, done.stderr) == (1, expected)
+
+
+def test_a_file_in_place_of_a_folder_is_one_line(mac: Mac) -> None:
+    (mac.home / "Library").write_text("not a folder")
+    done = mac.run("uninstall")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)

@@ -1,0 +1,139 @@
+"""Waiting for the server, and what a process has left to say."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from tests.serving.process import free_port
+from warmd.launchd.last_words import last_words
+from warmd.launchd.launchctl import JobState
+from warmd.launchd.ready import Address, Outcome, Readiness, ask_ready, wait_until_ready
+
+READY = (200, b'{"ready": true, "reason": null, "model": "m", "entries": 1, "warm": 0}')
+LOADING = (503, b'{"ready": false, "reason": "the model is being loaded", "warm": null}')
+OTHER = (200, b"<html>hello</html>")
+
+
+@contextmanager
+def answering(*answers: tuple[int, bytes]) -> Iterator[Address]:
+    """A server that gives one answer after the other, and the last one from then on."""
+    listed = list(answers)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, body = listed.pop(0) if len(listed) > 1 else listed[0]
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield Address("127.0.0.1", server.server_address[1])
+        server.shutdown()
+
+
+class Time:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def clock(self) -> float:
+        return self.now
+
+
+def wait(address: Address, job: JobState | None, runs_before: int = 0) -> Outcome:
+    time = Time()
+    return wait_until_ready(
+        address, lambda: job, 3, runs_before=runs_before, sleep=time.sleep, clock=time.clock
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "url"),
+    [
+        ((), "http://127.0.0.1:8080"),
+        (("--port", "81", "--host=0.0.0.0"), "http://127.0.0.1:81"),
+        (("--host", "::"), "http://[::1]:8080"),
+        (("--host", "mac.local", "--port", "x"), "http://mac.local:8080"),
+    ],
+)
+def test_where_the_server_listens(arguments: tuple[str, ...], url: str) -> None:
+    assert Address.of(arguments).url == url
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (READY, Readiness(True, None)),
+        (LOADING, Readiness(False, "the model is being loaded")),
+        (OTHER, None),
+        ((404, b"no"), None),
+        ((200, b"[]"), None),
+    ],
+)
+def test_who_answers(answer: tuple[int, bytes], expected: Readiness | None) -> None:
+    with answering(answer) as address:
+        assert ask_ready(address) == expected
+        assert address.is_taken()
+
+
+def test_a_proxy_of_the_shell_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    with answering(READY) as address:
+        assert ask_ready(address) == Readiness(True, None)
+
+
+def test_nobody_answers() -> None:
+    address = Address("127.0.0.1", free_port())
+    assert (ask_ready(address), address.is_taken()) == (None, False)
+
+
+def test_a_server_that_loads_is_waited_for() -> None:
+    with answering(LOADING, LOADING, READY) as address:
+        assert wait(address, JobState(pid=7, runs=1)) == Outcome("ready")
+
+
+def test_a_server_that_goes_on_loading_is_said_to() -> None:
+    with answering(LOADING) as address:
+        assert wait(address, JobState(pid=7, runs=1)) == Outcome("loading", "the model is being loaded")
+
+
+@pytest.mark.parametrize(
+    ("job", "runs_before", "expected"),
+    [
+        (JobState(runs=1, last_exit=3), 0, Outcome("failed", "exit code 3")),
+        (JobState(runs=1, last_exit=0), 0, Outcome("failed", "exit code 0")),
+        (JobState(runs=2, last_signal="Killed: 9"), 1, Outcome("failed", "signal Killed: 9")),
+        # The end of the process that was restarted.
+        (JobState(runs=1, last_signal="Killed: 9"), 1, Outcome("loading")),
+        (JobState(), 0, Outcome("loading")),
+        (None, 0, Outcome("failed", "launchd has dropped the job")),
+    ],
+)
+def test_a_process_that_has_ended_is_not_waited_for(
+    job: JobState | None, runs_before: int, expected: Outcome
+) -> None:
+    assert wait(Address("127.0.0.1", free_port()), job, runs_before) == expected
+
+
+def test_the_last_words_are_the_reason_in_the_newest_file(tmp_path: Path) -> None:
+    log, stderr = tmp_path / "warmd.jsonl", tmp_path / "launchd.log"
+    assert last_words(log, tmp_path) == last_words(None, tmp_path) == []
+    log.write_text('{"event": "daemon.stopped", "reason": "no such model"}\n\n')
+    assert last_words(log, tmp_path) == ["no such model"]
+    stderr.write_text("x" * 9000 + "\nusage: …\nwarmd: error: unrecognized arguments: --x\n")
+    os.utime(log, (1, 1))
+    assert last_words(log, tmp_path) == ["warmd: error: unrecognized arguments: --x"]

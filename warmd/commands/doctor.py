@@ -1,0 +1,58 @@
+"""`warmd doctor`: what keeps warmd from working, or from working well, and what to do about it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from warmd.control.protocol import one_line
+from warmd.doctor.finding import Finding
+from warmd.doctor.scene import examine
+
+DESCRIPTION = """\
+Look at everything that warmd depends on, and say what is wrong and how to put it right. Changes nothing.
+Exit code 0: no problem. 1: at least one."""
+
+_MARKS = {"ok": "ok", "warning": "WARNING", "problem": "PROBLEM", "unknown": "-"}
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the command's parser."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "doctor",
+        help="find out what is wrong",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look, and tell."""
+    findings = list(examine())
+    is_ok = not any(finding.state == "problem" for finding in findings)
+    if args.json:
+        print(json.dumps({"ok": is_ok, "findings": [asdict(finding) for finding in findings]}, indent=2))
+    else:
+        print("\n".join(report_lines(findings)))
+    return 0 if is_ok else 1
+
+
+def report_lines(findings: Sequence[Finding]) -> Iterator[str]:
+    """The report for people."""
+    marks, names = (max(map(len, texts)) for texts in (_MARKS.values(), [item.name for item in findings]))
+    for finding in findings:
+        yield f"{_MARKS[finding.state]:{marks}}  {finding.name:{names}}  {one_line(finding.what)}"
+        if finding.fix is not None:
+            yield f"{'':{marks}}  {'':{names}}  fix: {one_line(finding.fix)}"
+    counts = [sum(finding.state == state for finding in findings) for state in ("problem", "warning")]
+    yield ""
+    yield ", ".join(
+        f"{count} {word if count == 1 else f'{word}s'}"
+        for count, word in zip(counts, ("problem", "warning"), strict=True)
+    )

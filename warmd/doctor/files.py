@@ -1,0 +1,146 @@
+"""What is on the disk: the model, the prompts file, the folders, and what macOS keeps from a service."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from warmd.commands.check import check_file
+from warmd.commands.check_report import Report
+from warmd.doctor.finding import Finding
+from warmd.engines.mlx_lm.folder import ModelError, check_model_folder
+from warmd.launchd.protected import protected_by
+from warmd.memory.size import format_size
+
+SCARCE_BYTES = 2 * 10**9
+"""Free space below which something will soon fail: logs, state, the download of a model."""
+
+
+# --- the model ------------------------------------------------------------------------------------
+
+
+def model_folder(model: str, environment: Mapping[str, str], home: Path) -> Path | None:
+    """The folder that a model is loaded from; None for a name of the hub that is not in its cache."""
+    # Unlike a path's own method this leaves a ~ that nobody knows as it is.
+    path = Path(os.path.expanduser(model))  # noqa: PTH111
+    name = f"models--{model.replace('/', '--')}"
+    snapshots = _hub_cache(environment, home) / name / "snapshots"
+    try:
+        if path.is_dir():
+            return path
+        complete = [config.parent for config in snapshots.glob("*/config.json")]
+        return max(complete, key=lambda folder: folder.stat().st_mtime, default=None)
+    except OSError:
+        # What may not be looked at is as good as not there.
+        return None
+
+
+def _hub_cache(environment: Mapping[str, str], home: Path) -> Path:
+    if cache := environment.get("HF_HUB_CACHE"):
+        return Path(cache)
+    return Path(environment.get("HF_HOME") or home / ".cache" / "huggingface") / "hub"
+
+
+def check_model(model: str | None, folder: Path | None) -> Finding:
+    """The model is there."""
+    if model is None:
+        return Finding("model", "unknown", "no service is installed that would name one")
+    try:
+        check_model_folder(model)
+    except ModelError as error:
+        return Finding("model", "problem", str(error), "install again: `warmd install --model M`")
+    if folder is None:
+        what = f"{model} is not in the Hugging Face cache: the next start downloads it"
+        return Finding("model", "warning", what, f"`hf download {model}`")
+    return Finding("model", "ok", str(folder))
+
+
+# --- the prompts file -----------------------------------------------------------------------------
+
+
+def check_prompts(path: Path, max_bytes: int) -> tuple[Finding, tuple[Path, ...]]:
+    """The prompts file is as `warmd check` wants it.
+
+    Returns:
+        The finding, and every file that takes part.
+    """
+    if not os.path.lexists(path):
+        what = f"{path} does not exist; nothing is kept warm until it does"
+        fix = 'write it (README, "The prompts file"), or let `warmd capture NAME --save` do it'
+        return Finding("prompts", "warning", what, fix), (path,)
+    report = check_file(path, max_bytes)
+    return _judge(report), report.document.files if report.document is not None else (path,)
+
+
+def _judge(report: Report) -> Finding:
+    fix = f"`warmd check {report.path}` shows all of it"
+    if report.document is None:
+        first = report.errors[0]
+        more = f", and {len(report.errors) - 1} more" if len(report.errors) > 1 else ""
+        line = f":{first.line}" if first.line is not None else ""
+        return Finding("prompts", "problem", f"{report.path}{line}: {first.message}{more}", fix)
+    count = len(report.document.entries)
+    what = f"{report.path}: {count} {'entry' if count == 1 else 'entries'}"
+    if warnings := len(report.warnings):
+        return Finding("prompts", "warning", f"{what}, {warnings} warnings", fix)
+    return Finding("prompts", "ok", what)
+
+
+# --- folders --------------------------------------------------------------------------------------
+
+
+def check_folder(name: str, folder: Path) -> Finding:
+    """A folder of ours is ours, writable and closed to others, or can be made."""
+    try:
+        found = folder.stat()
+    except FileNotFoundError:
+        parent = _nearest_there(folder)
+        if os.access(parent, os.W_OK | os.X_OK):
+            return Finding(name, "ok", f"{folder} will be made")
+        return Finding(
+            name, "problem", f"{folder} cannot be made: {parent} is read-only", f"chmod u+w {parent}"
+        )
+    except OSError as error:
+        return Finding(name, "problem", f"{folder}: {error.strerror}", f"look at it: ls -ld {folder}")
+    if not stat.S_ISDIR(found.st_mode):
+        return Finding(name, "problem", f"{folder} is no folder", "move it out of the way")
+    if found.st_uid != os.geteuid():
+        return Finding(
+            name, "problem", f"{folder} belongs to another user", f"sudo chown -R $(whoami) {folder}"
+        )
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return Finding(name, "problem", f"{folder} is read-only", f"chmod u+rwx {folder}")
+    if found.st_mode & 0o022:
+        return Finding(name, "warning", f"{folder}: others may write there", f"chmod 700 {folder}")
+    return Finding(name, "ok", str(folder))
+
+
+def _nearest_there(path: Path) -> Path:
+    """The path, or the nearest folder above it that is there."""
+    return next(parent for parent in (path, *path.parents) if parent.exists())
+
+
+def check_disk(folder: Path) -> Finding:
+    """There is room on the disk."""
+    free = shutil.disk_usage(_nearest_there(folder)).free
+    what = f"{format_size(free)} free at {folder}"
+    if free < SCARCE_BYTES:
+        return Finding("disk", "warning", what, "make room: logs, warm state and models need it")
+    return Finding("disk", "ok", what)
+
+
+def check_protected(paths: Sequence[Path], home: Path) -> Iterator[Finding]:
+    """Nothing that the service reads is where macOS keeps services out (TCC)."""
+    fix = (
+        "move it, for example to ~/.config/warmd, or give the service's Python Full Disk Access "
+        "(System Settings, Privacy & Security)"
+    )
+    found = [
+        Finding("privacy", "warning", f"{path} is in {place}, which macOS keeps from services", fix)
+        for path in dict.fromkeys(paths)
+        if (place := protected_by(path, home)) is not None
+    ]
+    yield from found or [Finding("privacy", "ok", "nothing is in a folder that macOS protects")]

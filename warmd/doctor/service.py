@@ -1,0 +1,167 @@
+"""The service: its LaunchAgent, how it is in launchd, its port, its starts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from warmd.crash.starts import read_failed_starts
+from warmd.doctor.finding import Finding
+from warmd.errors import WarmdError
+from warmd.launchd.agent import (
+    Agent,
+    Plist,
+    Session,
+    UnreadablePlistError,
+    build_plist,
+    differing_keys,
+    find_faults,
+    read_plist,
+    serve_arguments,
+)
+from warmd.launchd.install import make_environment
+from warmd.launchd.last_words import last_words
+from warmd.launchd.launchctl import JobState
+from warmd.launchd.places import stable_python, versioned_base
+from warmd.launchd.ready import Address, Readiness
+
+INSTALL = "`warmd install`"
+_MEANINGS = {1: "the engine or the daemon failed", 2: "a flag or a setting is wrong", 3: "it cannot start"}
+
+
+# --- the file -------------------------------------------------------------------------------------
+
+
+def look_at_plist(path: Path) -> tuple[Plist | None, Finding]:
+    """The installed file, and what is to be said when it is not as it should be."""
+    try:
+        plist = read_plist(path)
+    except FileNotFoundError:
+        return None, Finding(
+            "LaunchAgent", "ok", "not installed; `warmd install --model M` makes a Mac service"
+        )
+    except UnreadablePlistError as error:
+        return None, Finding("LaunchAgent", "problem", str(error), "`warmd install --model M`")
+    except OSError as error:
+        return None, Finding(
+            "LaunchAgent", "problem", f"{path}: {error.strerror}", f"look at it: ls -l {path}"
+        )
+    return plist, Finding("LaunchAgent", "ok", str(path))
+
+
+def check_plist(plist: Plist, path: Path, home: Path, logs: Path) -> Iterator[Finding]:
+    """The file follows our rules, names an interpreter that is there, and is what would be written today."""
+    interpreter = Path(plist["ProgramArguments"][0])
+    if not interpreter.exists():
+        what = f"the interpreter is gone: {interpreter}"
+        yield Finding("interpreter", "problem", what, f"{INSTALL} writes the file anew, for this one")
+    elif (base := versioned_base(interpreter)) is not None:
+        what = f"{interpreter} leads to {base}, which goes with Homebrew's next upgrade"
+        fix = f"make the virtual environment anew with a Python of opt/, then {INSTALL}"
+        yield Finding("interpreter", "warning", what, fix)
+    else:
+        yield Finding("interpreter", "ok", str(interpreter))
+    for fault in find_faults(plist, path):
+        yield Finding("LaunchAgent", "problem", f"{path}: {fault}", f"{INSTALL} writes it anew")
+    if keys := differing_keys(plist, _wanted(plist, home, logs)):
+        what = f"{path} is not what would be written today: {', '.join(keys)}"
+        yield Finding("LaunchAgent", "warning", what, f"{INSTALL} renews it and keeps what it runs")
+
+
+def _wanted(plist: Plist, home: Path, logs: Path) -> Plist:
+    interpreter = Path(plist["ProgramArguments"][0])
+    try:
+        python = stable_python(sys.executable)
+    except WarmdError:
+        # It would not be installed, so what is there cannot be measured by it.
+        python = interpreter
+    if python.parent == interpreter.parent and interpreter.exists():
+        # python and python3 of one environment are the same.
+        python = interpreter
+    session: Session = "Background" if plist.get("LimitLoadToSessionType") == "Background" else "Aqua"
+    environment = make_environment({}, plist)
+    return build_plist(Agent(python, serve_arguments(plist), home, logs, environment, session))
+
+
+# --- the job --------------------------------------------------------------------------------------
+
+
+def check_job(
+    found: tuple[str, JobState] | None, is_installed: bool, log: Path | None, logs: Path
+) -> Finding:
+    """launchd has the job, and its last process ended well.
+
+    Args:
+        found: The domain that has it, and how it is.
+        is_installed: Its file is there.
+        log: The log file; None where there is none.
+        logs: The folder of launchd's own copy.
+    """
+    if found is None:
+        if not is_installed:
+            return Finding("service", "ok", "not installed")
+        return Finding("service", "problem", "not loaded into launchd", f"{INSTALL} loads it")
+    domain, job = found
+    if not is_installed:
+        what = f"loaded into {domain}, but its file is gone"
+        return Finding("service", "warning", what, "`warmd uninstall`, or `warmd install --model M`")
+    if job.pid is not None:
+        # That it has ended badly before is told by the log.
+        again = f", started {job.runs} times; last {job.last_end}" if job.runs > 1 and job.last_end else ""
+        return Finding("service", "ok", f"runs in {domain} with pid {job.pid}{again}")
+    what = f"loaded into {domain}, but does not run; last {job.last_end or 'start: none'}"
+    if job.last_exit in _MEANINGS:
+        what += f" ({_MEANINGS[job.last_exit]})"
+    words = "".join(f": {line}" for line in last_words(log, logs))
+    fix = "see `warmd logs --level warning`, then `warmd restart`"
+    return Finding("service", "problem", what + words, fix)
+
+
+def check_port(
+    address: Address,
+    readiness: Readiness | None,
+    *,
+    is_taken: bool,
+    is_installed: bool,
+    daemon_pid: int | None,
+) -> Finding:
+    """The server answers, or nobody else has its port.
+
+    Args:
+        address: Where it should listen.
+        readiness: What `/readyz` says; None when no warmd answers.
+        is_taken: Somebody listens there.
+        is_installed: The service is to have that port.
+        daemon_pid: Of the daemon that the control socket leads to.
+    """
+    if readiness is not None:
+        if readiness.is_ready:
+            return Finding("port", "ok", f"{address.url} takes requests")
+        return Finding(
+            "port", "warning", f"{address.url}: {readiness.reason}", "wait, or see `warmd logs -f`"
+        )
+    if is_taken:
+        what = f"{address.url} is another program's"
+        fix = f"stop it (`lsof -i :{address.port}` names it), or take another: `warmd install --port N`"
+        return Finding("port", "problem" if is_installed else "warning", what, fix)
+    if daemon_pid is not None:
+        return Finding("port", "unknown", f"nobody at {address.url}; the daemon may have another port")
+    return Finding("port", "ok", f"{address.url} is free")
+
+
+# --- its starts -----------------------------------------------------------------------------------
+
+
+def check_starts(folder: Path) -> Finding | None:
+    """Starts that failed, if any are on record."""
+    found = read_failed_starts(folder)
+    if not found.failed:
+        return None
+    count = len(found.failed)
+    what = f"{count} {'start' if count == 1 else 'starts'} failed of late: {found.failed[-1].reason}"
+    if found.gave_up_at is None:
+        return Finding("starts", "warning", what, "put that right, then `warmd restart`")
+    return Finding(
+        "starts", "problem", f"{what}; launchd tries no more", "put that right, then `warmd restart`"
+    )

@@ -1,0 +1,84 @@
+"""How fast prefilling has been, under launchd and in a terminal: `warmd doctor` compares them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from warmd.capture.files import PRIVATE, write_atomically
+from warmd.events import Emit, Event
+from warmd.launched import is_under_launchd
+
+FILE_NAME = "rates.json"
+FEWEST_TOKENS = 256
+"""Shorter prefixes tell more about what surrounds the computing than about its speed."""
+KEPT_MODELS = 8
+_MARGIN = 1.05
+
+BestRates = dict[str, dict[str, float]]
+"""The best tokens per second by model, and by place (`launchd`, `terminal`)."""
+
+
+class Rates:
+    """Keeps the best rates in the state folder. Call it with each event.
+
+    The best and not the last: a warming that gives way to requests is slow for another reason.
+
+    Args:
+        folder: The state folder.
+        then: Receives every event as it is.
+        environment: Tells who has started this process.
+    """
+
+    def __init__(self, folder: Path, then: Emit, environment: Mapping[str, str] | None = None) -> None:
+        self._folder = folder
+        self._then = then
+        environment = os.environ if environment is None else environment
+        self._place = "launchd" if is_under_launchd(environment) else "terminal"
+        self._model: str | None = None
+
+    def __call__(self, event: Event) -> None:
+        """Take note of what was warmed, and pass the event on."""
+        self._then(event)
+        if event.name in ("daemon.ready", "engine.model_changed"):
+            self._model = event.fields["model"]
+        elif event.name == "entry.warmed" and self._model is not None:
+            tokens, milliseconds = event.fields["new_tokens"], event.fields["ms"]
+            if event.fields["source"] == "prefill" and tokens >= FEWEST_TOKENS and milliseconds > 0:
+                self._keep(self._model, 1000 * tokens / milliseconds)
+
+    def _keep(self, model: str, rate: float) -> None:
+        rates = read_rates(self._folder)
+        before = rates.get(model, {}).get(self._place, 0.0)
+        if rate <= before * _MARGIN:
+            return
+        others = [name for name in rates if name != model][-(KEPT_MODELS - 1) :]
+        kept = {name: rates[name] for name in others}
+        kept[model] = {**rates.get(model, {}), self._place: round(rate, 3)}
+        try:
+            write_atomically(self._folder / FILE_NAME, json.dumps(kept).encode(), PRIVATE)
+        except OSError:
+            # Only the doctor misses it, and it looks at the folder itself.
+            return
+
+
+def read_rates(folder: Path) -> BestRates:
+    """What is kept in a state folder; nothing where there is none, and no part of it that makes no sense."""
+    try:
+        found = json.loads((folder / FILE_NAME).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {model: _numbers(rates) for model, rates in found.items() if isinstance(rates, dict)}
+
+
+def _numbers(rates: dict[str, object]) -> dict[str, float]:
+    return {
+        place: float(rate)
+        for place, rate in rates.items()
+        if isinstance(rate, (int, float)) and math.isfinite(rate) and rate > 0
+    }
