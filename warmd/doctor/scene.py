@@ -101,7 +101,9 @@ def _settings(environment: dict[str, str]) -> tuple[Settings, Finding]:
         settings = load_settings(environment)
     except UsageError as error:
         fix = "put it right; until then the service cannot start"
-        return Settings(), Finding("settings", "problem", str(error), fix)
+        # Everything that is wrong has a line there.
+        what = "; ".join(str(error).splitlines())
+        return Settings(), Finding("settings", "problem", what, fix)
     path = config_path(environment)
     what = str(path) if path.exists() else f"{path} does not exist: all defaults"
     return settings, Finding("settings", "ok", what)
