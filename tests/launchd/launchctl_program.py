@@ -2,8 +2,8 @@
 
 What it does is what the manual page and people's reports say of the real one: bootout returns before the
 process has ended, a second bootstrap of a label is refused with 5, a domain that is not there with 125. It
-starts each process with the plist's environment and nothing else (but PYTHONPATH, so that a checkout tests
-itself), in `/`. It does not restart what fails: launchd waits 30 s.
+starts each process in `/`, with the plist's environment and the job's name (and PYTHONPATH: a checkout tests
+itself). It does not restart what fails: launchd waits 30 s.
 
 Environment: `FAKE_LAUNCHD`, the folder; its `answers.json` may hold exit codes to give first, by subcommand
 and target, as in `{"bootstrap gui/501": [5, 5]}`; `calls` has every call, a line each.
@@ -128,7 +128,11 @@ def supervise(path: Path) -> int:
         with Path(plist["StandardErrorPath"]).open("ab") as output:
             process = subprocess.Popen(
                 plist["ProgramArguments"],
-                env={"PYTHONPATH": os.environ["PYTHONPATH"], **plist["EnvironmentVariables"]},
+                env={
+                    "PYTHONPATH": os.environ["PYTHONPATH"],
+                    "XPC_SERVICE_NAME": plist["Label"],
+                    **plist["EnvironmentVariables"],
+                },
                 cwd="/",
                 umask=plist["Umask"],
                 stdin=subprocess.DEVNULL,

@@ -89,6 +89,13 @@ def test_a_server_is_installed_restarted_and_removed(mac: Mac, models: dict[str,
         f"bootstrap gui/{UID} {mac.plist}",
     ]
 
+    logged = mac.run("logs", "--json").stdout.splitlines()
+    events = [json.loads(line)["event"] for line in logged]
+    assert events.count("daemon.started") == 3
+    assert events.count("daemon.stopped") == 2
+    # launchd's own copy, which nobody rotates, has nothing of that.
+    assert (logs / "launchd.log").read_text() == ""
+
     doctor = json.loads(mac.run("doctor", "--json").stdout)
     states = {finding["name"]: finding["state"] for finding in doctor["findings"]}
     assert {name: states[name] for name in ("LaunchAgent", "interpreter", "service", "port", "daemon")} == {
