@@ -213,7 +213,8 @@ async def test_a_disk_that_does_not_answer_is_not_waited_for(
 
     # No disk can be told to hang.
     monkeypatch.setattr(module, "write_json", write_late)
-    monkeypatch.setattr(module, "SAVE_SECONDS", 0.05)
+    monkeypatch.setattr(module, "MARK_SECONDS", 0.05)
+    monkeypatch.setattr(module, "UNMARK_SECONDS", 0.05)
     events: list[Event] = []
     quarantine = Quarantine(tmp_path, "auto", events.append)
     for _ in range(3):

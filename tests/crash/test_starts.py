@@ -104,6 +104,11 @@ def test_the_fifth_ends_with_zero_and_says_so(error: BaseException, state: Path)
     assert run(error, events, told) == code
 
 
+def test_a_reason_is_one_line(state: Path) -> None:
+    run(UsageError("first\nsecond"), [], [])
+    assert [failure.reason for failure in read_failed_starts(state).failed] == ["first; second"]
+
+
 @pytest.mark.parametrize("error", [0, 1, SystemExit(0), SystemExit(None), WarmdError("x")], ids=repr)
 def test_other_ends_are_not_counted(error: BaseException | int, state: Path) -> None:
     for _ in range(9):

@@ -15,8 +15,10 @@ from warmd.crash.suspects import Suspect, Suspects, read_suspects_json, suspects
 from warmd.events import Emit, make_event
 
 FILE_NAME = "quarantine.json"
-SAVE_SECONDS = 1.0
-"""How long to wait for a disk that does not answer: a stop waits as well."""
+MARK_SECONDS = 5.0
+"""How long a warming waits for a disk that does not answer before it goes on without its mark."""
+UNMARK_SECONDS = 1.0
+"""How long to wait for a mark to go: a stop waits as well."""
 
 WAY_OUT = "edit it, change the model or [memory] limit, or run `warmd rewarm` with its name"
 
@@ -55,7 +57,7 @@ class Quarantine:
         for suspect in self._suspects.ended:
             if any(suspect.cause == mark.cause for mark in self._written.warming):
                 self._tell(suspect)
-        self._disk = Blocking(SAVE_SECONDS)
+        self._disk = Blocking(MARK_SECONDS)
 
     def _tell(self, suspect: Suspect) -> None:
         for name in suspect.entries:
@@ -86,7 +88,7 @@ class Quarantine:
         finally:
             self._suspects = self._suspects.stop(suspect.cause)
             # Also on the way out: a mark that stays is taken for an abrupt end.
-            with anyio.CancelScope(shield=True):
+            with anyio.move_on_after(UNMARK_SECONDS, shield=True):
                 await self.save()
 
     def forgive(self, keys: Collection[str], model: str) -> None:

@@ -145,7 +145,7 @@ def counting(
         return start()
     except WarmdError as error:
         tell(error)
-        code, reason = error.exit_code, str(error)
+        code, reason = error.exit_code, "; ".join(str(error).splitlines())
     except SystemExit as end:
         # The parsers, ours and that of mlx-lm's server, have said what is wrong.
         code, reason = _code(end), "the command line is wrong: see what the server's standard error says"
