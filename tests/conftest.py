@@ -17,6 +17,8 @@ def state_folder() -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="warmd-test-") as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("WARMD_STATE_DIR", folder)
         patch.setenv("WARMD_LOG_FILE", "")
+        # Tests that are about the disk say where.
+        patch.setenv("WARMD_STORE_ENABLED", "false")
         yield
 
 

@@ -143,6 +143,9 @@ async def test_what_happened_is_told_in_events(path: Path) -> None:
             "source": "prefill",
             "ms": 0,
             "kv_bytes": it.status("a").kv_bytes,
+            "disk_tokens": 0,
+            "disk_bytes": 0,
+            "disk_ms": 0,
         }
 
 

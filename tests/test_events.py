@@ -65,7 +65,18 @@ def test_every_event_has_a_level_a_meaning_and_fields_once_each() -> None:
     [
         (
             "entry.warmed",
-            ("entry", "tokens", "new_tokens", "reused_tokens", "source", "ms", "kv_bytes"),
+            (
+                "entry",
+                "tokens",
+                "new_tokens",
+                "reused_tokens",
+                "source",
+                "ms",
+                "kv_bytes",
+                "disk_tokens",
+                "disk_bytes",
+                "disk_ms",
+            ),
         ),
         ("plan.made", ("generation", "keep", "warm", "drop", "defer", "new_tokens")),
         (

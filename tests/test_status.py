@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
+from warmd.disk.status import DiskStatus
 from warmd.memory.readings import Memory
 from warmd.prompts.document import FileError
 from warmd.status import DocumentStatus, EntryStatus, LiveCounts, State, Statistics, status_json
@@ -85,8 +87,13 @@ def test_what_requests_were_spared_counts_since_the_start_whatever_was_edited_si
     assert (totals["hits"], totals["tokens_saved"], totals["near_misses"]) == (9, 90, 3)
 
 
+def test_what_is_on_disk_is_in_bytes() -> None:
+    found = status_json(replace(STATISTICS, disk=DiskStatus("/kv", 3, 12_000_000, "full")))["disk"]
+    assert found == {"path": "/kv", "files": 3, "bytes": 12_000_000, "problem": "full"}
+
+
 def test_what_is_not_known_is_null() -> None:
     empty = Statistics("1", 7, 0.0, None, DocumentStatus(Path("/p.json")))
     found = status_json(empty)
-    assert (found["model"], found["memory"], found["entries"]) == (None, None, [])
+    assert (found["model"], found["memory"], found["disk"], found["entries"]) == (None, None, None, [])
     assert found["document"]["sha256"] is None

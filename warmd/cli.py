@@ -27,6 +27,7 @@ COMMANDS = (
     "pause",
     "resume",
     "reload",
+    "store",
     "install",
     "uninstall",
     "restart",

@@ -16,6 +16,7 @@ from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
+from warmd.disk.bounds import parse_max_bytes
 from warmd.errors import UsageError
 from warmd.events import Level
 from warmd.memory.size import parse_limit, parse_size
@@ -45,6 +46,11 @@ def _check_path(text: str) -> None:
 def _check_no_nul(text: str) -> None:
     if "\0" in text:
         raise ValueError(f"expected a path, found {text!r}")
+
+
+def _check_rate(text: str) -> None:
+    if parse_size(text) < 1:
+        raise ValueError(f"expected a size of at least 1 byte, found {text!r}")
 
 
 def _check_share(share: float) -> None:
@@ -112,6 +118,20 @@ class MemorySettings:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """`[store]`: warm state on disk; sizes such as 20GB or 800MiB, and seconds"""
+
+    enabled: bool = _setting(True, "keep the state of declared entries on disk, for the next start")
+    path: str = _setting("", "the folder; empty for the system's own place", check=_check_no_nul)
+    max_bytes: str = _setting(
+        AUTO, "all files together; auto: 20 GB, or a tenth of the free disk", check=parse_max_bytes
+    )
+    grace: float = _setting(604_800.0, "files that no entry has wanted for so long are removed", 0)
+    write_rate: str = _setting("100MB", "bytes written a second at most", check=_check_rate)
+    check: bool = _setting(True, "compute a sample of what was read anew, and compare")
+
+
+@dataclass(frozen=True, slots=True)
 class StateSettings:
     """`[state]`"""
 
@@ -140,6 +160,7 @@ class Settings:
     memory: MemorySettings = MemorySettings()
     state: StateSettings = StateSettings()
     log: LogSettings = LogSettings()
+    store: StoreSettings = StoreSettings()
 
 
 def config_path(environment: Mapping[str, str] | None = None) -> Path:
@@ -235,7 +256,7 @@ def _apply_table(settings: Settings, table: Mapping[str, Any], path: Path, probl
     return settings
 
 
-_PATHS = (("prompts", "path"), ("state", "dir"), ("log", "file"))
+_PATHS = (("prompts", "path"), ("state", "dir"), ("log", "file"), ("store", "path"))
 
 
 def _apply_section(

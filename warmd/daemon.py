@@ -132,6 +132,7 @@ class Daemon:
             live=replace(self.traffic.counts),
             paused=self._turnstile.is_closed,
             suggestions=tuple(self.traffic.suggestions.found()),
+            disk=self._engine.disk(),
         )
 
     # --- asked for by a person -------------------------------------------------------------------

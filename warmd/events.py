@@ -92,8 +92,19 @@ CATALOGUE: Mapping[str, Kind] = {
     "entry.warming": Kind("info", ("entry", "tokens"), "its prefix is being prefilled"),
     "entry.warmed": Kind(
         "info",
-        ("entry", "tokens", "new_tokens", "reused_tokens", "source", "ms", "kv_bytes"),
-        "a look-up has proved that a request would get it; `source` is `prefill` or `disk`",
+        (
+            "entry",
+            "tokens",
+            "new_tokens",
+            "reused_tokens",
+            "source",
+            "ms",
+            "kv_bytes",
+            "disk_tokens",
+            "disk_bytes",
+            "disk_ms",
+        ),
+        "a look-up has proved that a request would get it; `source` is what gave more, `prefill` or `disk`",
     ),
     "entry.failed": Kind(
         "warning",
@@ -145,6 +156,27 @@ CATALOGUE: Mapping[str, Kind] = {
         ("reason",),
         "the memory cannot be read or the limit leaves no room: nothing is warmed until this changes",
     ),
+    "store.written": Kind(
+        "debug",
+        ("tokens", "new_tokens", "bytes", "ms"),
+        "a file is on disk, with the state of so many new tokens",
+    ),
+    "store.failed": Kind(
+        "warning",
+        ("operation", "reason"),
+        "to `write`, to `read` or to `identify` the model: warming and serving go on from memory",
+    ),
+    "store.rejected": Kind(
+        "warning",
+        ("file", "tokens", "reason"),
+        "a file is not used, and what it holds is prefilled; an info where it only belongs to something else",
+    ),
+    "store.slow": Kind(
+        "warning",
+        ("tokens", "disk_ms", "prefill_ms"),
+        "reading took longer than prefilling would: the rest is prefilled",
+    ),
+    "store.pruned": Kind("info", ("files", "bytes", "reason"), "files were removed"),
     "watch.rearmed": Kind("info", ("directory",), "a watched folder vanished and is there again"),
     "watch.degraded": Kind(
         "warning", ("reason",), "no events from the system; the file is looked at now and then"

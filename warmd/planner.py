@@ -26,7 +26,8 @@ class Planner:
         self._engine = engine
         self._ledger = ledger
         self._sharing = Sharing()
-        self._declared: frozenset[str] = frozenset()
+        # Not even that nothing is wanted has been told.
+        self._declared: frozenset[str] | None = None
 
     def make(self, document: Document, warmer: Warmer, memory: Memory | None) -> Plan:
         """What is to be done now.

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from warmd.disk.status import DiskStatus
 from warmd.memory.readings import Memory
 from warmd.prompts.document import FileError
 
@@ -108,6 +109,7 @@ class Statistics:
         live: What live requests made of the entries.
         paused: Nothing is warmed until somebody says so.
         suggestions: Beginnings that no entry has and that are prefilled cold again and again.
+        disk: What is on disk; None where nothing is kept there.
     """
 
     version: str
@@ -120,6 +122,7 @@ class Statistics:
     live: LiveCounts = field(default_factory=LiveCounts)
     paused: bool = False
     suggestions: tuple[Suggestion, ...] = ()
+    disk: DiskStatus | None = None
 
     def count(self, state: State) -> int:
         """How many entries are in a state."""
@@ -136,6 +139,7 @@ def status_json(statistics: Statistics) -> dict[str, Any]:
         "paused": statistics.paused,
         "document": document_json(statistics.document),
         "memory": asdict(statistics.memory) if statistics.memory is not None else None,
+        "disk": asdict(statistics.disk) if statistics.disk is not None else None,
         "entries": [asdict(entry) for entry in statistics.entries],
         "totals": _totals(statistics),
         "live": asdict(statistics.live),

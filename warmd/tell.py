@@ -144,6 +144,9 @@ class Teller:
                     source=warmed.source,
                     ms=round(milliseconds),
                     kv_bytes=warmed.kv_bytes,
+                    disk_tokens=warmed.disk_tokens,
+                    disk_bytes=warmed.disk_bytes,
+                    disk_ms=warmed.disk_ms,
                 )
             )
             # Further entries with the same tokens cost nothing.

@@ -14,6 +14,7 @@ import anyio.lowlevel
 
 from warmd.clock import Clock
 from warmd.clock.moments import is_daily, unit_of
+from warmd.disk.status import DiskStatus
 from warmd.engines.base import EngineDiedError, Held, Identity, LiveRequest, Prefix, Warmed
 from warmd.errors import NotWarmableError, VolatileError
 from warmd.memory.cost import Cost
@@ -84,6 +85,7 @@ class FakeEngine:
         self._limit: int | None = None
         self._pressure = 1
         self._memory_error: str | None = None
+        self._disk: DiskStatus | None = None
         self.declared: frozenset[str] = frozenset()
         self._on_request: Callable[[LiveRequest], None] = lambda request: None
         self._death: EngineDiedError | None = None
@@ -117,6 +119,10 @@ class FakeEngine:
     def limit_memory(self, limit: int | None, *, pressure: int = 1, error: str | None = None) -> None:
         """Keep a limit of so many bytes, all of which prefixes may take; None: as if there were none."""
         self._limit, self._pressure, self._memory_error = limit, pressure, error
+
+    def keep_on_disk(self, status: DiskStatus | None) -> None:
+        """Say that so much is on disk."""
+        self._disk = status
 
     def lose(self, name: str) -> None:
         """Forget an entry's prefix, as an engine does that evicts it."""
@@ -180,6 +186,10 @@ class FakeEngine:
     def cost(self) -> Cost:
         """So much a token, and nothing besides."""
         return Cost(self._kv_bytes_per_token, largest_share=0.0, step=1)
+
+    def disk(self) -> DiskStatus | None:
+        """What `keep_on_disk` said."""
+        return self._disk
 
     def declare(self, prefixes: Collection[Prefix]) -> None:
         """Remember them."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from tests.bench import (
     busy,
+    disk,
     edits,
     growth,
     handout,
@@ -49,6 +50,7 @@ BENCHMARKS: dict[str, Callable[[Setting], Result]] = {
     "memory_limit": memory_limit.run,
     "growth": growth.run,
     "healing": healing.run,
+    "disk": disk.run,
 }
 # Growth does not depend on the model's size, and a real one takes many minutes over it; the store is measured
 # on toy models of several kinds, or on state that was never computed.

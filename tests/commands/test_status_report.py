@@ -11,6 +11,7 @@ from rich.console import Console
 
 from warmd.cli import make_parser
 from warmd.commands.status_report import format_seconds, report
+from warmd.disk.status import DiskStatus
 from warmd.memory.readings import Memory
 from warmd.prompts.document import FileError
 from warmd.status import DocumentStatus, EntryStatus, LiveCounts, Statistics, status_json
@@ -45,6 +46,16 @@ def test_nothing_to_do_is_said() -> None:
 def test_without_a_model_or_a_file_it_says_so() -> None:
     early = replace(EMPTY, model=None, document=DocumentStatus(Path("/x/p.json")))
     assert lines(early)[:2] == ["no model is loaded (warmd 1.2, pid 7, up 30 s)", "/x/p.json: not read yet"]
+
+
+def test_what_is_on_disk_is_shown_and_what_hinders_it() -> None:
+    disk = DiskStatus("/kv", 3, 12_000_000)
+    assert lines(replace(EMPTY, disk=disk))[2:4] == ["disk 12 MB in 3 files in /kv", ""]
+    full = replace(disk, files=1, problem="No space left on device")
+    assert lines(replace(EMPTY, disk=full))[2:4] == [
+        "disk 12 MB in 1 file in /kv",
+        "the disk is not used: No space left on device",
+    ]
 
 
 def test_errors_of_the_file_come_with_their_places_and_their_consequence() -> None:

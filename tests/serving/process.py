@@ -69,6 +69,8 @@ class Server:
                 "HF_HUB_OFFLINE": "1",
                 "WARMD_STATE_DIR": self.state.name,
                 "WARMD_LOG_FILE": "",
+                # Tests that are not about the disk must not find what others left there.
+                "WARMD_STORE_ENABLED": "false",
                 **(environment or {}),
             },
         )

@@ -10,10 +10,11 @@ from typing import get_args
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.web.stage import DOCUMENT, ENTRIES, MEMORY, make_statistics, rejected
+from warmd.disk.status import DiskStatus
 from warmd.memory.readings import Limit, Memory, ReadingError
 from warmd.prompts.document import FileError
 from warmd.status import EntryStatus, State, Statistics
-from warmd.web.metrics import ENTRY, GENERAL, MEMORY_READ, exposition
+from warmd.web.metrics import DISK, ENTRY, GENERAL, MEMORY_READ, exposition
 from warmd.web.metrics import MEMORY as MEMORY_ALWAYS
 
 README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
@@ -46,6 +47,15 @@ def test_numbers_are_in_base_units() -> None:
     assert found["warmd_entry_warm_seconds_total", "code-reviewer"] == 73.5
     assert found["warmd_entry_near_misses_total", "docs"] == 3
     assert ("warmd_entry_kv_bytes", "docs") not in found
+
+
+def test_what_is_on_disk_is_told_where_something_is_kept_there() -> None:
+    found = samples(replace(make_statistics(), disk=DiskStatus("/kv", 3, 12_000_000)))
+    names = ("warmd_disk_files", "warmd_disk_bytes", "warmd_disk_usable")
+    assert [found[name, None] for name in names] == [3, 12_000_000, 1]
+    full = samples(replace(make_statistics(), disk=DiskStatus("/kv", 3, 12_000_000, "full")))
+    assert full["warmd_disk_usable", None] == 0
+    assert not any(name in names for name, _ in samples(make_statistics()))
 
 
 def test_every_state_is_counted() -> None:
@@ -94,7 +104,9 @@ def test_any_name_can_be_read_back() -> None:
 
 def test_the_readme_has_every_name_and_no_other() -> None:
     names = {
-        measure.name for measures in (GENERAL, MEMORY_ALWAYS, MEMORY_READ, ENTRY) for measure in measures
+        measure.name
+        for measures in (GENERAL, MEMORY_ALWAYS, MEMORY_READ, DISK, ENTRY)
+        for measure in measures
     }
     table = README.partition("## Over HTTP")[2].partition("\n## ")[0]
     documented = {part for part in table.split("`") if part.startswith("warmd_")}

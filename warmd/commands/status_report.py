@@ -42,7 +42,8 @@ def report(found: Json, now: float) -> RenderableType:
         found: `warmd.status.status_json`'s.
         now: Seconds since the epoch.
     """
-    lines: list[RenderableType] = [*_head(found), *_memory(found["memory"]), *_progress(found["entries"])]
+    lines: list[RenderableType] = [*_head(found), *_memory(found["memory"]), *_disk(found["disk"])]
+    lines += _progress(found["entries"])
     parts: list[RenderableType] = [*lines, Text()]
     parts.append(_table(found, now) if found["entries"] else Text("nothing is to be kept warm"))
     notes = [*_near_misses(found["totals"]["near_misses"]), *_suggestions(found["suggestions"])]
@@ -112,6 +113,15 @@ def _memory(memory: Json | None) -> Iterator[Text]:
     yield Text(f"       {left} left to warm, {kept} kept for requests")
     if (pressure := _PRESSURE.get(memory["pressure"])) is not None:
         yield Text(f"memory pressure of the system: {pressure}", "red")
+
+
+def _disk(disk: Json | None) -> Iterator[Text]:
+    if disk is None:
+        return
+    files = f"{disk['files']:,} file" if disk["files"] == 1 else f"{disk['files']:,} files"
+    yield Text(f"disk {format_size(disk['bytes'])} in {files} in {one_line(disk['path'])}")
+    if disk["problem"] is not None:
+        yield Text(f"the disk is not used: {one_line(disk['problem'])}", "yellow")
 
 
 def _bar(warm: int, taken: int, limit: int) -> Text:

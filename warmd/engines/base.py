@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from warmd.disk.status import DiskStatus
 from warmd.memory.cost import Cost
 from warmd.memory.readings import Memory
 from warmd.memory.size import format_size
@@ -65,7 +66,10 @@ class Warmed:
         new_tokens: Tokens that were prefilled for it now.
         reused_tokens: Tokens whose state was there before.
         kv_bytes: What the engine holds for it, or None where the engine does not tell.
-        source: Where the state came from.
+        source: Where most of what was not there came from.
+        disk_tokens: Tokens whose state was read from disk now.
+        disk_bytes: Bytes of the files that were read.
+        disk_ms: Milliseconds that this took.
     """
 
     tokens: int
@@ -73,6 +77,9 @@ class Warmed:
     reused_tokens: int
     kv_bytes: int | None
     source: Literal["prefill", "disk"] = "prefill"
+    disk_tokens: int = 0
+    disk_bytes: int = 0
+    disk_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +170,9 @@ class Engine(Protocol):
 
     def cost(self) -> Cost | None:
         """What the loaded model's state costs; None while that is not known."""
+
+    def disk(self) -> DiskStatus | None:
+        """What is on disk; None where the engine keeps nothing there."""
 
     def declare(self, prefixes: Collection[Prefix]) -> None:
         """Tell every prefix that is to be held, before any is warmed: what they share is held once."""

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from warmd.disk.status import DiskStatus
 from warmd.memory.readings import Memory
 from warmd.status import EntryStatus, State, Statistics
 
@@ -109,6 +110,12 @@ MEMORY_READ: tuple[Measure[Memory], ...] = (
 )
 """Those that are not known while the memory cannot be read."""
 
+DISK: tuple[Measure[DiskStatus], ...] = (
+    Measure("warmd_disk_files", "Files of state on disk.", lambda found: found.files),
+    Measure("warmd_disk_bytes", "Bytes of them.", lambda found: found.bytes),
+    Measure("warmd_disk_usable", "0 while the disk cannot be used.", lambda found: found.problem is None),
+)
+
 ENTRY: tuple[Measure[EntryStatus], ...] = (
     Measure("warmd_entry_warm", "1 when a look-up has proved it warm.", lambda found: found.state == "warm"),
     Measure("warmd_entry_tokens", "Length of its prefix.", lambda found: found.tokens),
@@ -149,6 +156,8 @@ class StatisticsCollector(Collector):
         if memory is not None:
             yield from _plain(MEMORY, memory)
             yield from _plain(MEMORY_READ if memory.error is None else (), memory)
+        if self._statistics.disk is not None:
+            yield from _plain(DISK, self._statistics.disk)
         for measure in ENTRY:
             family = measure.family(("entry",))
             for entry in self._statistics.entries:

@@ -12,10 +12,12 @@ from weakref import WeakValueDictionary
 import anyio
 import anyio.to_thread
 
+from warmd.disk.status import DiskStatus
 from warmd.engines.base import Held, Identity, LiveRequest, Prefix, Warmed
 from warmd.engines.mlx_lm.desk import Job
 from warmd.engines.mlx_lm.generator import EngineRoom, LoadedModel, ModelGoneError
 from warmd.engines.mlx_lm.prefill import Prefill
+from warmd.engines.mlx_lm.warming import Warming
 from warmd.errors import RenderError
 from warmd.memory.cost import Cost
 from warmd.memory.readings import Memory
@@ -45,6 +47,7 @@ class MlxLmEngine:
         self._changed = Signal()
         self._prefills: WeakValueDictionary[str, Prefill] = WeakValueDictionary()
         """Under way, or cancelled and not yet abandoned by the engine's thread."""
+        self._declared_keys: frozenset[str] = frozenset()
         room.notify = lambda: self._call_soon(self._changed.set)
 
     @property
@@ -66,8 +69,15 @@ class MlxLmEngine:
         """As measured when the model was loaded."""
         return self._room.guard.cost
 
+    def disk(self) -> DiskStatus | None:
+        """What is in the folder."""
+        return self._room.keeper.status() if self._room.keeper is not None else None
+
     def declare(self, prefixes: Collection[Prefix]) -> None:
         """Leave them for the engine's thread, which gets to it before any warming that is asked for later."""
+        self._declared_keys = frozenset(prefix.key for prefix in prefixes)
+        if self._room.keeper is not None:
+            self._room.keeper.declare(prefixes)
         self._room.desk.submit(Job(lambda: self._declared(prefixes)), is_quick=True)
 
     def follow(self, on_request: Callable[[LiveRequest], None]) -> None:
@@ -98,13 +108,21 @@ class MlxLmEngine:
         return loaded.request_path.template_arguments if loaded else {}
 
     async def warm(self, prefix: Prefix, on_progress: Callable[[int], None]) -> Warmed:
-        """Prefill on the engine's thread, a chunk whenever no live request waits."""
+        """Load and prefill on the engine's thread, a file or a chunk whenever no live request waits."""
         room = self._room
         prefill = Prefill(
             prefix, room.store, self._provider, room.pace.max_tokens, on_progress, room.guard, room.pace
         )
         self._prefills[prefix.key] = prefill
-        return await self._run(Job(prefill.step, prefill.abandon))
+        keeper = room.keeper
+        if keeper is None:
+            return await self._run(Job(prefill.step, prefill.abandon))
+        warming = Warming(
+            prefill,
+            keeper,
+            lambda: keeper.loading(prefix, room.store, self._provider, on_progress, room.guard),
+        )
+        return await self._run(Job(warming.step, warming.abandon))
 
     async def look_up(self, entry: Entry, prefix: Prefix) -> int | None:
         """Render a request of the entry with another user text, and see what it would be served from."""
@@ -118,11 +136,17 @@ class MlxLmEngine:
 
     async def drop(self, keys: Collection[str]) -> None:
         """Free prefixes on the engine's thread, also what has been computed of those that were cancelled."""
+        doubtful = self._declared_keys.intersection(keys)
         for prefill in [found for key in keys if (found := self._prefills.get(key)) is not None]:
             prefill.doubt()
-        # A model that is gone has taken its prefixes along.
-        with contextlib.suppress(ModelGoneError):
-            await self._run(Job(lambda: self._dropped(keys)), is_quick=True)
+        try:
+            # A model that is gone has taken its prefixes along.
+            with contextlib.suppress(ModelGoneError):
+                await self._run(Job(lambda: self._dropped(keys)), is_quick=True)
+        finally:
+            # Still wanted, so it is to be computed anew. Not before: it would be written once more.
+            if self._room.keeper is not None and doubtful:
+                self._room.keeper.distrust(doubtful)
 
     def _matched(self, tokens: list[int]) -> int:
         found = self._room.store.match(tokens)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from queue import Queue
 from typing import Any
 
 from mlx_lm import server, utils
 
+from warmd.disk.writer import Piece
 from warmd.engines.base import Chat, EngineDiedError, Identity, LiveRequest
-from warmd.engines.mlx_lm.desk import Desk
+from warmd.engines.mlx_lm.desk import Desk, Job
 from warmd.engines.mlx_lm.folder import check_model_folder
+from warmd.engines.mlx_lm.forms import forms_of
 from warmd.engines.mlx_lm.guard import Guard
+from warmd.engines.mlx_lm.keeper import Keeper
 from warmd.engines.mlx_lm.measure import UnkeepableError, measure, quantising, trace
 from warmd.engines.mlx_lm.pace import Pace
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
@@ -40,6 +44,7 @@ class EngineRoom:
     Attributes:
         desk: Work for the engine's thread.
         store: The warm prefixes; only the engine's thread touches it, but for its snapshots.
+        keeper: Keeps them on disk; None where nothing is written.
         guard: Keeps warming within the memory limit.
         pace: Sizes the steps of warming.
         is_prefilling: True while a request's prompt is being computed, or waits for a place in the batch.
@@ -51,11 +56,12 @@ class EngineRoom:
         death: Why the engine's thread ended, if it ended by itself.
     """
 
-    def __init__(self, store: WarmStore, guard: Guard, pace: Pace) -> None:
+    def __init__(self, store: WarmStore, guard: Guard, pace: Pace, keeper: Keeper | None = None) -> None:
         self.desk = Desk()
         self.store = store
         self.guard = guard
         self.pace = pace
+        self.keeper = keeper
         self.is_prefilling = self.is_waiting = False
         self.is_queued: Callable[[], bool] = lambda: False
         self.ordinary_bytes: Callable[[], int] = lambda: 0
@@ -66,8 +72,8 @@ class EngineRoom:
         self.on_request: Callable[[LiveRequest], None] = lambda request: None
         self._loads = 0
 
-    def model_loaded(self, provider: Any) -> None:
-        """A model has been loaded. On the engine's thread."""
+    def model_loaded(self, provider: Any, folders: Mapping[str, Path]) -> None:
+        """A model has been loaded, from the folders of `model`, `adapter`, `draft_model`. On its thread."""
         self._loads += 1
         model_path = provider.model_key[0]
         request_path = RequestPath(
@@ -76,11 +82,11 @@ class EngineRoom:
             provider.cli_args.chat_template_args,
             provider.processor,
         )
-        unwarmable = self._measure(provider)
+        unwarmable = self._measure(provider, folders)
         self.loaded = LoadedModel(Identity(str(model_path), self._loads, unwarmable), request_path)
         self.notify()
 
-    def _measure(self, provider: Any) -> str | None:
+    def _measure(self, provider: Any, folders: Mapping[str, Path]) -> str | None:
         """Find out what the model's state costs; returns why it cannot be kept at all, if so."""
         self.store.reset(quantising(provider.cli_args))
         self.guard.model_loaded(None)
@@ -88,6 +94,9 @@ class EngineRoom:
         try:
             run = trace(provider.model, provider.draft_model)
             self.guard.model_loaded(measure(run, self.pace.max_tokens, provider.cli_args))
+            if self.keeper is not None:
+                forms = forms_of(run, provider.cli_args)
+                self.keeper.model_loaded(folders, forms, provider.cli_args, str(provider.model_key[0]))
         except UnkeepableError as error:
             return str(error)
         except Exception:  # noqa: BLE001 - a model that does not run says so when it is used
@@ -97,6 +106,8 @@ class EngineRoom:
     def model_gone(self) -> None:
         """The loaded model is about to be unloaded, and its state with it. On the engine's thread."""
         self.loaded = None
+        if self.keeper is not None:
+            self.keeper.model_gone()
         self.store.clear()
         self.desk.fail_all(ModelGoneError())
         self.notify()
@@ -117,6 +128,13 @@ class EngineRoom:
         if not self.is_started:
             self.is_started = True
             self.notify()
+
+    def next_piece(self) -> Piece | None:
+        """The next file to write, from the engine's thread. On the writer's, which waits for it."""
+        keeper = self.keeper
+        if keeper is None:
+            return None
+        return self.desk.submit(Job(lambda: keeper.make_piece(self.store, self.guard))).result()[0]
 
     def thread_ended(self, death: EngineDiedError | None) -> None:
         """The engine's thread has ended: by itself when `death` says why. On the engine's thread."""
@@ -207,13 +225,14 @@ class WatchedModelProvider(server.ModelProvider):  # type: ignore[misc] # mlx-lm
 
     def _load(self, model_path: Any, adapter_path: Any = None, draft_model_path: Any = None) -> None:
         # What leads nowhere fails here, while the old model is still loaded and warm.
-        for path in (model_path, draft_model_path):
+        folders = {} if adapter_path is None else {"adapter": Path(adapter_path)}
+        for name, path in (("model", model_path), ("draft_model", draft_model_path)):
             if path is not None and not self.is_distributed:
                 check_model_folder(str(path))
-                utils._download(path)
+                folders[name] = utils._download(path)
         self._room.model_gone()
         super()._load(model_path, adapter_path, draft_model_path)
-        self._room.model_loaded(self)
+        self._room.model_loaded(self, folders)
 
 
 class WarmingResponseGenerator(server.ResponseGenerator):  # type: ignore[misc] # as above

@@ -131,8 +131,12 @@ class Guard:
 
     def can_spare(self, size: int) -> bool:
         """True when there is room for something that is not needed, and for as much again."""
+        return self.has_room(2 * size)
+
+    def has_room(self, size: int) -> bool:
+        """True when so many bytes may be taken now."""
         try:
-            return self._room() >= 2 * size
+            return self._room() >= size
         except NoRoomError:
             return False
 

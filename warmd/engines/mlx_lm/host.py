@@ -34,6 +34,7 @@ from warmd.crash.quarantine import Quarantine
 from warmd.crash.starts import forget_failed_starts
 from warmd.daemon import Daemon
 from warmd.engines.base import EngineDiedError
+from warmd.engines.mlx_lm.disk_setup import EmitSoon, open_keeper
 from warmd.engines.mlx_lm.engine import MlxLmEngine
 from warmd.engines.mlx_lm.folder import ModelError, check_adapter, check_model_folder
 from warmd.engines.mlx_lm.generator import (
@@ -98,6 +99,7 @@ class Host:
     _room: EngineRoom = field(init=False)
     _state: Path = field(init=False)
     _ready: anyio.Event = field(init=False, default_factory=anyio.Event)
+    _emit_soon: EmitSoon = field(init=False, default_factory=EmitSoon)
 
     def __post_init__(self) -> None:
         self._state = state_folder(self.settings.state)
@@ -105,7 +107,8 @@ class Host:
         checkpoints = Checkpoints(warm.checkpoint_tokens, parse_size(warm.checkpoint_max_bytes))
         guard = Guard(Limit.parse(memory.limit, memory.reserve))
         pace = Pace(warm.chunk_tokens, warm.chunk_seconds, warm.live_share)
-        self._room = EngineRoom(WarmStore(checkpoints), guard, pace)
+        keeper = open_keeper(self.settings.store, self._emit_soon)
+        self._room = EngineRoom(WarmStore(checkpoints), guard, pace, keeper)
 
     def run(self) -> None:
         """Serve until stopped; `exit_code` then says what the process should end with.
@@ -169,6 +172,9 @@ class Host:
             str(parse_limit(self.settings.memory.limit) or "auto"),
             recent,
         )
+        self._emit_soon.follow(asyncio.get_running_loop(), recent)
+        if self._room.keeper is not None:
+            self._room.keeper.start(self._room.next_piece)
         url = _url(http_server)
         daemon = Daemon(engine, self.prompts, self.settings, emit=recent, url=url, quarantine=quarantine)
         generator = WarmingResponseGenerator(provider, cache, self._room)

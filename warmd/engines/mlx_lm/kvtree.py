@@ -6,16 +6,15 @@ request gets a cache of its own.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import mlx.core as mx
 
 from warmd.engines.mlx_lm import layers
 from warmd.engines.mlx_lm.layers import Kind, Rows
-from warmd.engines.mlx_lm.state import Layout, Snapshot, Span
+from warmd.engines.mlx_lm.state import Layout, Snapshot, Span, gap
 from warmd.radix import Node, RadixTree, Sharing, Tokens
 
 MIN_SHARED = 16
@@ -24,6 +23,10 @@ MIN_SHARED = 16
 _FOLD_FACTOR = 8
 """A node is joined with its only child unless it is so many times longer: copying it would cost more than it
 brings."""
+
+
+Run: TypeAlias = tuple[int, int, list[Rows | None]]
+"""Rows of a run of tokens: its start and end on the path, and those of each part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,15 @@ class KVTree:
         """Where held prefixes end, by key, in the order in which they came."""
 
     # --- reading ---------------------------------------------------------------------------------
+
+    @property
+    def layout(self) -> Layout:
+        """How every state in it is laid out."""
+        return self._layout
+
+    def depth(self, tokens: Tokens) -> int:
+        """How many of the tokens are on a path, whether or not anything can go on from there."""
+        return self._tree.walk(tokens)[1]
 
     def match(self, tokens: Tokens, at_most: int) -> Match | None:
         """The longest state that `tokens` begins with, of no more than `at_most` tokens."""
@@ -140,6 +152,37 @@ class KVTree:
         for (start, end), own in zip(spans, rows, strict=True):
             node = self._tree.attach(node, tokens[start:end], Span(own, at.get(end)))
         return node
+
+    def graft(self, tokens: Tokens, pieces: Sequence[Run], snapshots: Mapping[int, Snapshot]) -> Node[Span]:
+        """Take over state that was loaded, keeping of it what is not held yet.
+
+        Args:
+            tokens: The path up to its end.
+            pieces: Start, end and rows, each going on where the last one ends; the first begins no later than
+                where the tree parts from the path.
+            snapshots: By position on the path.
+
+        Returns:
+            The node that ends with the last token.
+        """
+        node, done = self._tree.walk(tokens)
+        if done < node.end:
+            node = self._cut(node, done)
+        for start, end, rows in pieces:
+            if end > done:
+                own = [part and layers.rows_between(part, done - start, end - start) for part in rows]
+                mx.eval(layers.arrays_of(own))
+                node = self._tree.attach(node, tokens[done:end], Span(own, None))
+                done = end
+        self._fill_in(node, {at: taken for at, taken in snapshots.items() if at >= self._floor})
+        return node
+
+    def prune(self, node: Node[Span], start: int) -> None:
+        """Undo a graft: free what a path that nothing else needs holds from a position on."""
+        while node.parent is not None and node.start >= start and not node.children and not node.payload.held:
+            parent = node.parent
+            self._tree.remove(node)
+            node = parent
 
     def _take_rows(self, parts: list[Any], spans: Sequence[tuple[int, int]]) -> list[list[Rows | None]]:
         rows: list[list[Rows | None]] = [[None] * len(parts) for _ in spans]
@@ -236,7 +279,7 @@ class KVTree:
             return
         (child,) = node.children.values()
         if node.payload.snapshot is not None:
-            if _gap(node) > self._spacing or self._is_point(node):
+            if gap(node) > self._spacing or self._is_point(node):
                 return
             node.payload.set_snapshot(None)
         if len(node.tokens) <= _FOLD_FACTOR * len(child.tokens):
@@ -280,25 +323,10 @@ class KVTree:
         found = self.checkpoints()
         total = sum(node.payload.snapshot_bytes for node in found)
         while found and total > max_bytes:
-            node = min(found, key=_gap)
+            node = min(found, key=gap)
             found.remove(node)
             total -= node.payload.snapshot_bytes
             node.payload.set_snapshot(None)
-
-
-def _gap(node: Node[Span]) -> int:
-    """Tokens between the snapshots before and after a checkpoint."""
-    before, after = node.parent, node
-    while before is not None and before.parent is not None and before.payload.snapshot is None:
-        before = before.parent
-    while len(after.children) == 1:
-        (after,) = after.children.values()
-        if after.payload.snapshot is not None:
-            break
-    if after.children and after.payload.snapshot is None:
-        # Several paths go on from this one.
-        return sys.maxsize
-    return after.end - (before.end if before is not None else 0)
 
 
 def _rows(node: Node[Span], index: int) -> Rows:

@@ -83,6 +83,14 @@ def split_rows(rows: Rows, at: int) -> tuple[Rows, Rows]:
     return upper, lower
 
 
+def rows_between(rows: Rows, start: int, end: int) -> Rows:
+    """Some of the rows: all of them as they are, else in buffers of their own (lazy)."""
+    if start == 0 and end == next(array.shape[-2] for _, array in tree_flatten(rows)):
+        return rows
+    some: Rows = tree_map(lambda array: _own(array[..., start:end, :]), rows)
+    return some
+
+
 def first_rows(rows: Rows, count: int) -> Rows:
     """The first rows, for now: a view, which pins all of them (lazy)."""
     first: Rows = tree_map(lambda array: array[..., :count, :], rows)

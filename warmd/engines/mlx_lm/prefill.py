@@ -20,6 +20,30 @@ from warmd.engines.mlx_lm.store import WarmStore
 from warmd.radix import Tokens, common_length
 
 
+def empty_cache(provider: Any) -> list[Any]:
+    """A prompt cache for the model and, behind it, for the draft model."""
+    cache: list[Any] = make_prompt_cache(provider.model)
+    if provider.draft_model is not None:
+        cache += make_prompt_cache(provider.draft_model)
+    return cache
+
+
+def compute(provider: Any, cache: list[Any], tokens: mx.array, *, quantise: bool = False) -> list[Any]:
+    """Run the model over some tokens, and the draft model on its own layers; returns the cache after them."""
+    args, model, draft_model = provider.cli_args, provider.model, provider.draft_model
+    count = len(model.layers) if draft_model is not None else len(cache)
+    parts = [(model, cache[:count])]
+    if draft_model is not None:
+        parts.append((draft_model, cache[count:]))
+    for part, own in parts:
+        part(tokens, cache=own)
+        if quantise:
+            maybe_quantize_kv_cache(own, args.quantized_kv_start, args.kv_group_size, args.kv_bits)
+    cache = [layer for _, own in parts for layer in own]
+    mx.eval(layers.arrays_of(cache))
+    return cache
+
+
 class Prefill:
     """One prefix on its way into the store. Holds state, never the model: a model must be free to go.
 
@@ -124,9 +148,7 @@ class Prefill:
                 # Now: or it would be taken for what the first chunk takes.
                 mx.eval(layers.arrays_of(self._cache))
         else:
-            self._cache = make_prompt_cache(self._provider.model)
-            if self._provider.draft_model is not None:
-                self._cache += make_prompt_cache(self._provider.draft_model)
+            self._cache = empty_cache(self._provider)
         if not self._has_begun:
             self._has_begun, self._reused = True, self._done
         self._store.unfinished.add(self)
@@ -167,17 +189,7 @@ class Prefill:
         State is quantised where a cold prefill has quantised it when it comes to the token after the prefix.
         What follows the server's last whole step stays as it is: the request quantises it, with its own tail.
         """
-        args, model, draft_model = self._provider.cli_args, self._provider.model, self._provider.draft_model
-        count = len(model.layers) if draft_model is not None else len(self._cache)
-        parts = [(model, self._cache[:count])]
-        if draft_model is not None:
-            parts.append((draft_model, self._cache[count:]))
-        for part, cache in parts:
-            part(tokens, cache=cache)
-            if quantise:
-                maybe_quantize_kv_cache(cache, args.quantized_kv_start, args.kv_group_size, args.kv_bits)
-        self._cache = [layer for _, cache in parts for layer in cache]
-        mx.eval(layers.arrays_of(self._cache))
+        self._cache = compute(self._provider, self._cache, tokens, quantise=quantise)
 
     def _take_snapshot(self) -> None:
         snapshot = Layout.of(self._cache, self._done).snapshot(self._cache)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ import mlx.core as mx
 
 from warmd.engines.mlx_lm import layers
 from warmd.engines.mlx_lm.layers import Kind, Rows
+from warmd.radix import Node
 
 Snapshot = list[Any]
 """Copies of the parts of kind SNAPSHOT at one position, None for every other part."""
@@ -81,3 +83,18 @@ class Span:
     def nbytes(self) -> int:
         """Bytes held."""
         return self.rows_bytes + self.snapshot_bytes
+
+
+def gap(node: Node[Span]) -> int:
+    """Tokens between the snapshots before and after a checkpoint."""
+    before, after = node.parent, node
+    while before is not None and before.parent is not None and before.payload.snapshot is None:
+        before = before.parent
+    while len(after.children) == 1:
+        (after,) = after.children.values()
+        if after.payload.snapshot is not None:
+            break
+    if after.children and after.payload.snapshot is None:
+        # Several paths go on from this one.
+        return sys.maxsize
+    return after.end - (before.end if before is not None else 0)

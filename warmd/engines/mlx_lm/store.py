@@ -12,9 +12,9 @@ from typing import Any, Protocol
 import mlx.core as mx
 
 from warmd.engines.base import Held, Prefix
-from warmd.engines.mlx_lm.kvtree import MIN_SHARED, KVTree, Match
-from warmd.engines.mlx_lm.state import Layout, Snapshot
-from warmd.radix import Sharing, Tokens, pack
+from warmd.engines.mlx_lm.kvtree import MIN_SHARED, KVTree, Match, Run
+from warmd.engines.mlx_lm.state import Layout, Snapshot, Span
+from warmd.radix import Node, Sharing, Tokens, pack
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +197,48 @@ class WarmStore:
             tree = self._tree_for(cache, done)
             tree.tidy(tree.deposit(prefix.packed[:done], cache, snapshots))
 
+    def take_in(
+        self, tokens: Tokens, cache: list[Any], pieces: Sequence[Run], snapshots: Mapping[int, Snapshot]
+    ) -> tuple[KVTree, Node[Span]]:
+        """Take over state that was loaded; nothing is held of it until a prefix is.
+
+        Args:
+            tokens: The path up to its end.
+            cache: One of such a layout; only looked at.
+            pieces: See `KVTree.graft`.
+            snapshots: By position.
+
+        Returns:
+            The tree, and the node that ends with the last token.
+        """
+        with self._changing():
+            tree = self._tree_for(cache, len(tokens))
+            return tree, tree.graft(tokens, pieces, snapshots)
+
+    def take_out(self, tree: KVTree, node: Node[Span], start: int) -> None:
+        """Undo that, from a position on."""
+        with self._changing():
+            tree.prune(node, start)
+
+    def tree(self, *, is_quantised: bool) -> KVTree | None:
+        """The tree of such state; None while there is none."""
+        return self._trees.get(is_quantised)
+
+    def held_ends(self) -> list[tuple[bool, str, Node[Span]]]:
+        """Each held prefix: whether it is quantised, its key, and the node that it ends with."""
+        return [
+            (is_quantised, key, end)
+            for is_quantised, tree in self._trees.items()
+            for key, end in tree.ends.items()
+        ]
+
+    @property
+    def quantised_from(self) -> int | None:
+        """The least length of a prefix that is held quantised; None where none is."""
+        return self._quantising.first if self._quantising is not None else None
+
     def _tree_for(self, cache: list[Any], tokens: int) -> KVTree:
-        quantised_from = self._quantising.first if self._quantising is not None else None
+        quantised_from = self.quantised_from
         is_quantised = quantised_from is not None and tokens >= quantised_from
         if is_quantised not in self._trees:
             floor = quantised_from if is_quantised and quantised_from is not None else 1

@@ -1,0 +1,240 @@
+"""The writer: bounded, alone, and never the end of anything."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.disk.made import IDENTITY, Told, feed, make_piece, put
+from warmd.disk.files import Files
+from warmd.disk.identity import digest_of
+from warmd.disk.shelf import Shelf
+from warmd.disk.writer import Piece, Wanted, Writer, WriterSettings
+from warmd.radix import pack
+
+PATIENCE = 20.0
+DAY = 24 * 3600.0
+A, B, C = (make_piece([number, 1], size=1000, now=time.time()) for number in range(3))
+SIZE = A.record.nbytes
+
+
+class Disk:
+    """A folder, and writers for it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.files = Files(folder)
+        self.told = Told()
+        self.writers: list[Writer] = []
+
+    def write(
+        self,
+        *pieces: Piece,
+        files: Files | None = None,
+        wanted: Sequence[Sequence[int]] = (),
+        max_bytes: int | None = 10**9,
+        grace: float = 7 * DAY,
+        rate: int = 10**9,
+        next_piece: Callable[[], Piece | None] | None = None,
+    ) -> Shelf:
+        """Start a writer that has these to write, with these paths declared."""
+        shelf = Shelf(files or self.files)
+        settings = WriterSettings(max_bytes, grace, rate)
+        writer = Writer(shelf, settings, next_piece or feed(pieces), self.told.tell, retry=0.05)
+        writer.want(Wanted([pack(tokens) for tokens in wanted], digest_of(IDENTITY)))
+        writer.start()
+        self.writers.append(writer)
+        return shelf
+
+    def names(self) -> set[str]:
+        """Files that are there."""
+        return {item.name for item in self.files.listed()}
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for something."""
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < deadline, self.told.events
+            time.sleep(0.005)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    """An empty one; its writers are stopped."""
+    disk = Disk(tmp_path / "kv")
+    yield disk
+    for writer in disk.writers:
+        writer.stop()
+
+
+def all_of(*pieces: Piece) -> set[str]:
+    return {piece.record.name for piece in pieces}
+
+
+def test_all_is_written_and_can_be_read(disk: Disk) -> None:
+    shelf = disk.write(A, B)
+    disk.until(lambda: disk.told.names() == ["store.written", "store.written"])
+    assert [A.record, B.record] == list(shelf.records)
+    assert A.content == shelf.read(A.record)
+    assert all_of(A, B) == disk.names()
+
+
+def test_nothing_is_touched_until_it_is_known_what_is_declared(disk: Disk) -> None:
+    writer = Writer(Shelf(disk.files), WriterSettings(), feed([A]), disk.told.tell)
+    writer.start()
+    writer.wake()
+    writer.stop()
+    assert not disk.files.folder.exists()
+
+
+def test_no_more_is_written_a_second_than_is_allowed(disk: Disk) -> None:
+    began = time.monotonic()
+    disk.write(A, B, C, rate=SIZE * 10)
+    disk.until(lambda: disk.names() == all_of(A, B, C))
+    assert time.monotonic() - began >= 0.2
+
+
+# --- what goes -----------------------------------------------------------------------------------------
+
+
+def test_what_nobody_has_wanted_for_long_goes(disk: Disk) -> None:
+    old = make_piece([7, 7], now=time.time() - 8 * DAY)
+    wanted = make_piece([8, 8], now=time.time() - 8 * DAY)
+    recent = make_piece([9, 9], now=time.time() - 6 * DAY)
+    for piece in (old, wanted, recent):
+        put(disk.files, piece)
+    disk.write(wanted=[[8, 8, 8]])
+    disk.until(lambda: "store.pruned" in disk.told.names())
+    assert all_of(wanted, recent) == disk.names()
+    (pruned,) = disk.told.fields("store.pruned")
+    assert (1, old.record.nbytes) == (pruned["files"], pruned["bytes"])
+    # Seven days from now, not from when it was written.
+    assert (disk.files.folder / wanted.record.name).stat().st_mtime > time.time() - DAY
+
+
+def test_beyond_the_bound_the_oldest_goes_first(disk: Disk) -> None:
+    old, older = (make_piece([7, age], now=time.time() - age * DAY, size=1000) for age in (1, 2))
+    for piece in (old, older):
+        put(disk.files, piece)
+    disk.write(A, max_bytes=2 * SIZE + 10, wanted=[[0, 1]])
+    disk.until(lambda: disk.names() == all_of(A, old))
+
+
+def test_what_is_declared_makes_room_for_nothing_and_that_is_said_once(disk: Disk) -> None:
+    put(disk.files, A)
+    disk.write(next_piece=lambda: B, max_bytes=SIZE + 10, wanted=[[0, 1], [1, 1]])
+    disk.until(lambda: "store.failed" in disk.told.names())
+    time.sleep(0.3)
+    assert all_of(A) == disk.names()
+    (failed,) = disk.told.fields("store.failed")
+    assert failed["reason"] == f"[store] max_bytes ({SIZE + 10} bytes) does not hold all entries"
+
+
+def test_what_turned_out_wrong_is_removed(disk: Disk) -> None:
+    put(disk.files, A)
+    disk.write(wanted=[[0, 1]])
+    disk.writers[0].doom([A.record.name])
+    disk.until(lambda: disk.names() == set())
+
+
+def test_a_file_that_nobody_can_use_is_removed_and_that_of_a_later_version_is_not(disk: Disk) -> None:
+    cut, later = make_piece([7]), make_piece([8])
+    for piece in (cut, later):
+        put(disk.files, piece)
+    (disk.files.folder / cut.record.name).write_bytes(cut.content[:50])
+    content = later.content.replace(b'\\"format\\": 1', b'\\"format\\": 2')
+    assert content != later.content
+    (disk.files.folder / later.record.name).write_bytes(content)
+    disk.write()
+    disk.until(lambda: disk.names() == all_of(later))
+    reasons = {"it is cut short", "it is of another version of warmd"}
+    assert reasons == {rejected["reason"] for rejected in disk.told.fields("store.rejected")}
+
+
+# --- what can go wrong -----------------------------------------------------------------------------------
+
+
+class Broken(Files):
+    """A disk that refuses, until it is well again."""
+
+    number: int | None = errno.ENOSPC
+
+    def fill(self, file: int, content: bytes) -> None:
+        if self.number is not None:
+            raise OSError(self.number, os.strerror(self.number))
+        super().fill(file, content)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO, errno.EACCES, errno.EDQUOT])
+def test_a_disk_that_refuses_is_told_once_and_tried_again(disk: Disk, number: int) -> None:
+    broken = Broken(disk.files.folder)
+    broken.number = number
+    disk.write(files=broken, next_piece=lambda: None if disk.names() else A)
+    disk.until(lambda: "store.failed" in disk.told.names())
+    assert os.strerror(number) == disk.told.tell.problem
+    time.sleep(0.3)
+    assert [{"operation": "write", "reason": os.strerror(number)}] == disk.told.fields("store.failed")
+    assert (set(), []) == (disk.names(), list(disk.files.folder.glob(".writing*")))
+    broken.number = None
+    disk.until(lambda: disk.names() == all_of(A))
+    disk.until(lambda: disk.told.tell.problem is None)
+
+
+def test_a_folder_that_vanishes_is_made_again(disk: Disk) -> None:
+    ready = threading.Event()
+    pieces = feed([A, B])
+
+    def next_piece() -> Piece | None:
+        piece = pieces()
+        if piece is B:
+            ready.wait(PATIENCE)
+        return piece
+
+    shelf = disk.write(next_piece=next_piece)
+    disk.until(lambda: disk.names() == all_of(A))
+    for path in disk.files.folder.iterdir():
+        path.unlink()
+    disk.files.folder.rmdir()
+    ready.set()
+    disk.until(lambda: disk.names() == all_of(B))
+    disk.writers[0].wake()
+    disk.until(lambda: [record.name for record in shelf.records] == [B.record.name])
+    assert disk.told.fields("store.failed") == []
+
+
+def test_a_file_in_the_folder_s_place_is_told(disk: Disk, tmp_path: Path) -> None:
+    (tmp_path / "kv").write_text("in the way")
+    disk.write(A)
+    disk.until(lambda: "store.failed" in disk.told.names())
+    assert disk.told.fields("store.failed") == [{"operation": "write", "reason": "File exists"}]
+
+
+def test_of_two_writers_one_writes_and_the_other_waits_for_its_end(disk: Disk) -> None:
+    disk.write(A)
+    disk.until(lambda: disk.names() == all_of(A))
+    disk.write(next_piece=lambda: None if len(disk.names()) == 2 else B)
+    disk.until(lambda: "store.failed" in disk.told.names())
+    reason = "another process writes to this folder"
+    assert [{"operation": "write", "reason": reason}] == disk.told.fields("store.failed")
+    assert all_of(A) == disk.names()
+    disk.writers[0].stop()
+    disk.until(lambda: disk.names() == all_of(A, B))
+
+
+def test_whatever_making_a_piece_raises_it_is_tried_again(disk: Disk) -> None:
+    left: list[Piece | Exception] = [RuntimeError("the model went away"), MemoryError(), A]
+
+    def next_piece() -> Piece | None:
+        piece = left.pop(0) if left else None
+        if isinstance(piece, Exception):
+            raise piece
+        return piece
+
+    disk.write(next_piece=next_piece)
+    disk.until(lambda: disk.told.names() == ["store.written"])
+    assert all_of(A) == disk.names()

@@ -1,0 +1,275 @@
+"""Loading one prefix from disk, a file at a time, on the engine's thread: another one reads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from warmd.disk.cover import Use
+from warmd.disk.errors import DamagedError
+from warmd.disk.pace import FIRST_PATIENCE, allowed_seconds
+from warmd.disk.reader import Failed, Item, Planned, Read, Reader
+from warmd.engines.mlx_lm import layers
+from warmd.engines.mlx_lm.guard import Guard
+from warmd.engines.mlx_lm.kvtree import KVTree, Run
+from warmd.engines.mlx_lm.layers import Kind
+from warmd.engines.mlx_lm.packing import Form, State, from_bytes
+from warmd.engines.mlx_lm.prefill import empty_cache
+from warmd.engines.mlx_lm.recheck import beginning_differs, end_differs
+from warmd.engines.mlx_lm.runs import reach_of, runs_of, up_to
+from warmd.engines.mlx_lm.state import Snapshot, Span
+from warmd.engines.mlx_lm.store import WarmStore
+from warmd.radix import Node, Tokens
+
+TURN = 0.01
+"""Seconds for which the engine's thread waits for the disk before it looks after others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to load, as far as the engine's thread knows.
+
+    Attributes:
+        form: How the state is kept.
+        tokens: The path; less than the prefix where its end is kept in another form.
+        done: Tokens of it that are held already.
+        least: With fewer tokens nothing can be begun.
+    """
+
+    form: Form
+    tokens: Tokens
+    done: int
+    least: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the disk has for it: files in order, none where there is nothing."""
+
+    request: Request
+    uses: Sequence[Use]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What came from disk: tokens, bytes of the files, seconds."""
+
+    tokens: int = 0
+    nbytes: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """What a loading asks of whoever keeps the files.
+
+    Attributes:
+        choose: Which files to read; called on the reader's thread.
+        open_reader: Begins to read what a function chooses.
+        reject: Told of files that are wrong, and why: they are not used again, and removed.
+        unreadable: Told of a file that could not be read, and why; it is not used again for now.
+        is_worth: Whether reading is to be tried that may take so many seconds.
+        slow: Told that reading so many tokens has taken longer than prefilling: seconds, and those of that.
+        tokens_per_s: How fast the model prefills, or None.
+        is_checked: Loaded state is to be checked.
+    """
+
+    choose: Callable[[Sequence[Request]], Choice]
+    open_reader: Callable[[Callable[[], Sequence[Use]]], Reader]
+    reject: Callable[[Sequence[Use], str], None]
+    unreadable: Callable[[Use, str], None]
+    is_worth: Callable[[float], bool]
+    slow: Callable[[int, float, float], None]
+    tokens_per_s: Callable[[], float | None]
+    is_checked: bool
+
+
+class Loading:
+    """One prefix on its way from disk into the store.
+
+    Args:
+        requests: What would do, the best first.
+        disk: See there.
+        store: Where it goes.
+        provider: mlx-lm's `ModelProvider`.
+        on_progress: Called with the tokens done so far.
+        guard: Asked for room; None where memory is no concern.
+    """
+
+    def __init__(
+        self,
+        requests: Sequence[Request],
+        disk: Disk,
+        store: WarmStore,
+        provider: Any,
+        on_progress: Callable[[int], None],
+        guard: Guard | None = None,
+    ) -> None:
+        self._disk = disk
+        self._store = store
+        self._provider = provider
+        self._on_progress = on_progress
+        self._guard = guard
+        self._choice: Choice | None = None
+        self._states: list[tuple[Use, State]] = []
+        self._seconds = 0.0
+        self._allowed = FIRST_PATIENCE
+        self._reader = disk.open_reader(lambda: self._choose(requests))
+        self.loaded = Loaded()
+
+    def _choose(self, requests: Sequence[Request]) -> Sequence[Use]:
+        self._choice = self._disk.choose(requests)
+        return self._choice.uses
+
+    def step(self) -> bool:
+        """Take in the next file; True once there are no more. What is wrong with the disk is no error."""
+        began = time.monotonic()
+        item = self._reader.take(TURN)
+        try:
+            return self._step(item)
+        finally:
+            # Not what passes between two steps: the thread may have served requests.
+            self._seconds += time.monotonic() - began
+
+    def _step(self, item: Item | None) -> bool:
+        if item is None:
+            return self._is_late() and self._finish()
+        if isinstance(item, Planned):
+            return self._begin(item.uses)
+        if isinstance(item, Read):
+            return not self._take(item) and self._finish()
+        if isinstance(item, Failed) and item.use is not None:
+            self._fail(item.use, item.error)
+        return self._finish()
+
+    def _fail(self, use: Use, error: DamagedError | OSError) -> None:
+        if isinstance(error, DamagedError):
+            self._disk.reject([use], error.reason)
+        else:
+            self._disk.unreadable(use, f"it cannot be read: {error.strerror or type(error).__name__}")
+
+    def abandon(self) -> None:
+        """Stop here, and let go of what has been read."""
+        self._reader.cancel()
+        self._states = []
+
+    def _begin(self, uses: Sequence[Use]) -> bool:
+        if not uses or self._choice is None:
+            return True
+        size = sum(use.record.nbytes for use in uses)
+        if self._guard is not None and not self._guard.has_room(
+            size + 2 * max(use.record.nbytes for use in uses)
+        ):
+            # Prefilling will say how much there would have to be.
+            self.abandon()
+            return True
+        tokens = max(use.end for use in uses) - self._choice.request.done
+        rates = [use.record.tokens_per_s for use in uses if use.record.tokens_per_s]
+        self._allowed = allowed_seconds(tokens, self._disk.tokens_per_s() or max(rates, default=None))
+        self._seconds = 0.0
+        if not self._disk.is_worth(self._allowed):
+            self.abandon()
+            return True
+        return False
+
+    def _is_late(self) -> bool:
+        if self._seconds <= self._allowed:
+            return False
+        tokens = len(self._choice.request.tokens) if self._choice is not None else 0
+        self._disk.slow(tokens, self._seconds, self._allowed)
+        return True
+
+    def _take(self, item: Read) -> bool:
+        choice = self._choice
+        if choice is None:
+            return False
+        request, name = choice.request, item.use.record.name
+        try:
+            state = from_bytes(name, item.content, request.tokens, item.use.end, request.form)
+        except DamagedError as error:
+            self._disk.reject([item.use], error.reason)
+            return False
+        self._states.append((item.use, state))
+        self._on_progress(max(request.done, item.use.end))
+        return not self._is_late()
+
+    # --- all there is has been read --------------------------------------------------------------
+
+    def _finish(self) -> bool:
+        self._reader.cancel()
+        states, self._states = self._states, []
+        if self._choice is None or not states:
+            return True
+        request = self._choice.request
+        runs, snapshots = runs_of(states, request.form, request.done)
+        end = reach_of(runs, snapshots, request.form)
+        if end < max(request.least, request.done + 1):
+            return True
+        self._put(request, states, up_to(runs, end), {at: s for at, s in snapshots.items() if at <= end})
+        return True
+
+    def _put(
+        self,
+        request: Request,
+        states: Sequence[tuple[Use, State]],
+        runs: list[Run],
+        snapshots: dict[int, Snapshot],
+    ) -> None:
+        end, form = runs[-1][1], request.form
+        tokens = request.tokens[:end]
+        tree = self._store.tree(is_quantised=form.is_quantised)
+        depth = tree.depth(tokens) if tree is not None else 0
+        if (tree is not None and tree.layout.kinds != form.kinds) or runs[0][0] > depth:
+            # What it was to go on from may have been dropped.
+            return
+        cache = self._like(form, runs, snapshots.get(end), end) if tree is None else []
+        is_checked = self._disk.is_checked and self._can_check(end)
+        is_right = not is_checked or self._is_beginning_right(form, runs[0], tokens)
+        if is_right:
+            tree, node = self._store.take_in(tokens, cache, runs, snapshots)
+            is_right = not is_checked or self._is_end_right(form, tree, node, tokens, request.done)
+        if not is_right:
+            self._disk.reject([use for use, _ in states], "what the model computes differs from it")
+            return
+        size = sum(use.record.nbytes for use, _ in states)
+        self.loaded = Loaded(end - request.done, size, self._seconds)
+
+    def _is_beginning_right(self, form: Form, run: Run, tokens: Tokens) -> bool:
+        """Before anything is taken in: snapshots may belong to places that are held already."""
+        start, end, rows = run
+        if form.is_cuttable or not form.has_rows or start > 0:
+            return True
+        return not beginning_differs(self._provider, form, rows, tokens[:end])
+
+    def _is_end_right(self, form: Form, tree: KVTree, node: Node[Span], tokens: Tokens, done: int) -> bool:
+        """On top of what has been taken in, which goes again where it is not."""
+        if not form.is_cuttable:
+            return True
+        is_right = False
+        try:
+            is_right = not end_differs(self._provider, form, tree, node, tokens)
+        finally:
+            if not is_right:
+                self._store.take_out(tree, node, done)
+        return is_right
+
+    def _can_check(self, end: int) -> bool:
+        """A sample takes as much room as a request."""
+        if self._guard is None:
+            return True
+        cost = self._guard.cost
+        return self._guard.has_room(cost.peak(end) if cost is not None else 0)
+
+    def _like(self, form: Form, runs: Sequence[Run], snapshot: Snapshot | None, end: int) -> list[Any]:
+        """A cache laid out as the state is, never computed."""
+
+        def make(index: int, kind: Kind, like: Any) -> Any:
+            if kind is Kind.ROWS:
+                rows = [own for _, _, parts in runs if (own := parts[index]) is not None]
+                return layers.make_part(like, rows, end, 0)
+            return snapshot[index] if kind is Kind.SNAPSHOT and snapshot is not None else like
+
+        parts = (make(index, *each) for index, each in enumerate(zip(form.kinds, form.likes, strict=True)))
+        return layers.regroup(empty_cache(self._provider), parts)
