@@ -72,6 +72,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _serve(argv: Sequence[str]) -> int:
     # Imported here: the other commands do without.
+    from warmd.signals import hold_signals
+
+    hold_signals()
     from warmd.crash.starts import counting, is_supervised
 
     if sys.stderr is None:

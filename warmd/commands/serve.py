@@ -59,9 +59,7 @@ def run(args: argparse.Namespace, more: list[str]) -> int:
     """Serve until stopped. `more` are flags for mlx-lm's server."""
     # Imported here: structlog takes longer to import than `warmd check` takes in all.
     from warmd.logs import open_log
-    from warmd.signals import hold_signals
 
-    hold_signals()
     settings = with_memory_limit(load_settings(), args.memory_limit)
     prompts = expand_home(args.prompts or settings.prompts.path).absolute()
     if args.model:
