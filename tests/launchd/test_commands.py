@@ -123,6 +123,15 @@ def test_a_server_that_cannot_start_is_told_with_its_reason(mac: Mac, tmp_path: 
     assert done.stderr.endswith("`warmd doctor` looks for the cause\n")
 
 
+def test_settings_that_went_wrong_are_told_at_a_restart(mac: Mac) -> None:
+    mac.run("install", "--model", "a/b", "--port", str(free_port()), "--wait", "0")
+    (mac.home / ".config/warmd/warmd.toml").write_text("[warm]\nchunk_tokens = 0\n")
+    done = mac.run("restart")
+    assert done.returncode == 1
+    expected = f"{mac.home}/.config/warmd/warmd.toml: [warm] chunk_tokens: expected at least 1, found 0"
+    assert done.stderr.splitlines()[0] == f"warmd: the server has ended (exit code 2): warmd: {expected}"
+
+
 def test_without_a_graphical_login_it_runs_in_the_background(mac: Mac) -> None:
     (mac.launchd / "no-gui").touch()
     done = mac.run("install", "--model", "some/model", "--port", str(free_port()), "--wait", "0")

@@ -12,6 +12,7 @@ from typing import Any
 from warmd.commands.options import port_number, seconds_or_zero
 from warmd.config import config_path, expand_home, load_settings
 from warmd.control.place import state_folder
+from warmd.errors import UsageError
 from warmd.launchd.agent import Agent, Plist, build_plist, flag_value, to_bytes
 from warmd.launchd.errors import PortTakenError
 from warmd.launchd.install import (
@@ -151,9 +152,17 @@ def tell_readiness(service: Service, address: Address, seconds: float, runs_befo
         return 0
     print(
         f"warmd: the server has ended ({outcome.detail})",
-        *last_words(log_file_path(load_settings().log), log_folder()),
+        *last_words(_log(), log_folder()),
         sep=": ",
         file=sys.stderr,
     )
     print("`warmd doctor` looks for the cause", file=sys.stderr)
     return 1
+
+
+def _log() -> Path | None:
+    """The log file; wrong settings may be why the server has ended, and then it had none."""
+    try:
+        return log_file_path(load_settings().log)
+    except UsageError:
+        return None

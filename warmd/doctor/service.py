@@ -159,7 +159,9 @@ def check_starts(folder: Path) -> Finding | None:
     if not found.failed:
         return None
     count = len(found.failed)
-    what = f"{count} {'start' if count == 1 else 'starts'} failed of late: {found.failed[-1].reason}"
+    # Wrong settings have a line each.
+    reason = "; ".join(found.failed[-1].reason.splitlines())
+    what = f"{count} {'start' if count == 1 else 'starts'} failed of late: {reason}"
     if found.gave_up_at is None:
         return Finding("starts", "warning", what, "put that right, then `warmd restart`")
     return Finding(
