@@ -110,6 +110,9 @@ def test_a_server_is_installed_restarted_and_removed(mac: Mac, models: dict[str,
     assert (removed.returncode, removed.stderr) == (0, "")
     assert not mac.plist.exists()
     assert not (mac.home / "s").exists()
+    assert [
+        path.name for path in (mac.home / ".cache/warmd/kv").glob("*") if path.name != "writer.lock"
+    ] == []
     assert mac.run("status").returncode == 4
     assert (mac.home / ".config/warmd/warmd.toml").exists()
 
@@ -263,9 +266,14 @@ def test_purging_leaves_what_is_not_ours(mac: Mac) -> None:
     folder.mkdir()
     for name in ("daemon.lock", "rates.json", "diary.txt"):
         (folder / name).touch()
+    store = mac.home / ".cache/warmd/kv"
+    store.mkdir(parents=True, mode=0o700)
+    (store / "diary.txt").touch()
     done = mac.run("uninstall", "--purge")
     assert (done.returncode, [path.name for path in folder.iterdir()]) == (0, ["diary.txt"])
     assert f"removed: what was in {folder}, but for what is not warmd's: diary.txt\n" in done.stdout
+    assert f"removed: 0 files of warm state in {store}\n" in done.stdout
+    assert (store / "diary.txt").exists()
 
 
 def test_settings_that_are_there_stay(mac: Mac) -> None:

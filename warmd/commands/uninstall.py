@@ -9,15 +9,16 @@ from typing import Any
 
 from warmd.config import config_path, load_settings
 from warmd.control.place import state_folder
+from warmd.disk.place import store_folder
 from warmd.launchd.install import CannotChangeError, refuse_root
 from warmd.launchd.places import log_folder, plist_path
-from warmd.launchd.purge import purge
+from warmd.launchd.purge import purge, purge_store
 from warmd.launchd.service import Service
 
 DESCRIPTION = """\
 Stop the service and remove its LaunchAgent. Settings, prompts, models and logs stay; with --purge what warmd
-keeps in its state folder goes, too. Exit code 0: it is gone, or was not there. 1: launchd or the file system
-refuses. 3: no launchctl."""
+keeps in its state folder, and warm state on disk, go too. Exit code 0: it is gone, or was not there. 1:
+launchd or the file system refuses. 3: no launchctl, or --purge while a daemon runs there."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -29,7 +30,11 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--purge", action="store_true", help="also remove warmd's files in the state folder")
+    parser.add_argument(
+        "--purge",
+        action="store_true",
+        help="also remove warmd's files in the state folder, and warm state on disk",
+    )
     parser.set_defaults(run=run)
 
 
@@ -53,11 +58,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _purge() -> None:
-    folder = state_folder(load_settings().state)
+    settings = load_settings()
+    folder, store = state_folder(settings.state), store_folder(settings.store)
     try:
         # On Linux the logs are in there.
         left = [name for name in purge(folder) if folder / name != log_folder()]
     except OSError as error:
         raise CannotChangeError(folder, error) from None
+    try:
+        files = purge_store(store)
+    except OSError as error:
+        raise CannotChangeError(store, error) from None
     rest = f", but for what is not warmd's: {', '.join(left)}" if left else ""
     print(f"removed: what was in {folder}{rest}")
+    print(f"removed: {files} {'file' if files == 1 else 'files'} of warm state in {store}")

@@ -9,9 +9,24 @@ from warmd import rates
 from warmd.control.folder import LOCK_NAME, claimed
 from warmd.control.place import SOCKET_NAME, is_moved, socket_path
 from warmd.crash import quarantine, starts
+from warmd.disk.files import Files
+from warmd.disk.shelf import Shelf
 
 NAMES = (LOCK_NAME, SOCKET_NAME, starts.FILE_NAME, quarantine.FILE_NAME, rates.FILE_NAME)
 """Files that warmd keeps there."""
+
+
+def purge_store(folder: Path) -> int:
+    """Remove warm state on disk; how many files that were.
+
+    Raises:
+        OSError: Something cannot be removed.
+    """
+    shelf = Shelf(Files(folder))
+    shelf.refresh()
+    names = [*(record.name for record in shelf.records), *(item.name for item in shelf.damaged)]
+    shelf.remove(names)
+    return len(names)
 
 
 def purge(folder: Path) -> tuple[str, ...]:
