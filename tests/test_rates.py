@@ -15,16 +15,19 @@ def ready(model: str = "m") -> Event:
     return make_event("daemon.ready", model=model, entries=1, url=None)
 
 
-def warmed(tokens: int, milliseconds: int, source: str = "prefill") -> Event:
+def warmed(tokens: int, milliseconds: int, from_disk: int = 0) -> Event:
     return make_event(
         "entry.warmed",
         entry="a",
         tokens=tokens,
         new_tokens=tokens,
         reused_tokens=0,
-        source=source,
+        source="prefill",
         ms=milliseconds,
         kv_bytes=1,
+        disk_tokens=from_disk,
+        disk_bytes=from_disk,
+        disk_ms=0,
     )
 
 
@@ -45,7 +48,7 @@ def test_the_best_rate_of_each_place_and_model_is_kept(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / FILE_NAME).stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize("event", [warmed(255, 1), warmed(1000, 0), warmed(1000, 10, "disk")])
+@pytest.mark.parametrize("event", [warmed(255, 1), warmed(1000, 0), warmed(1000, 10, 1)])
 def test_what_says_nothing_about_speed_is_left_out(event: Event, tmp_path: Path) -> None:
     keep(tmp_path, ready(), event)
     assert list(tmp_path.iterdir()) == []

@@ -47,7 +47,8 @@ class Rates:
             self._model = event.fields["model"]
         elif event.name == "entry.warmed" and self._model is not None:
             tokens, milliseconds = event.fields["new_tokens"], event.fields["ms"]
-            if event.fields["source"] == "prefill" and tokens >= FEWEST_TOKENS and milliseconds > 0:
+            # The time is that of all of it, so where a part came from disk it tells nothing.
+            if not event.fields["disk_tokens"] and tokens >= FEWEST_TOKENS and milliseconds > 0:
                 self._keep(self._model, 1000 * tokens / milliseconds)
 
     def _keep(self, model: str, rate: float) -> None:
