@@ -37,6 +37,7 @@ class Slot:
         last_hit_at: When the last of them came, in seconds since the epoch.
         near_misses: Requests that began like it and then parted from it.
         needed: Bytes that it turned out to need when it last found no room, at the loop time `needed_at`.
+        shortages: How often it found none although the plan had expected it.
         losses: Loop times of the last hour at which it was warm no longer.
         warm_seconds: What warming it has taken, also in vain.
     """
@@ -58,6 +59,7 @@ class Slot:
     losses: list[float] = field(default_factory=list)
     needed: int = 0
     needed_at: float = 0.0
+    shortages: int = 0
     warm_seconds: float = 0.0
 
     def need(self, now: float) -> int:
@@ -80,7 +82,7 @@ class Slot:
 
     def mark_held(self, warmed: Warmed, *, cached: int | None) -> None:
         """The engine holds it; `cached` tokens is what a look-up found, None if there was no way to look."""
-        self.failures, self.not_before, self.reason, self.needed = 0, 0.0, None, 0
+        self.failures, self.not_before, self.reason, self.needed, self.shortages = 0, 0.0, None, 0, 0
         self.source, self.warmed_at, self.state = warmed.source, time(), "warm"
         if cached is not None and cached < len(self.prefix):
             self.state = "stored_not_served"
@@ -106,6 +108,7 @@ class Slot:
     def forgive(self) -> None:
         """Whatever went wrong with it before counts no more."""
         self.state, self.reason, self.failures, self.not_before = "pending", None, 0, 0.0
+        self.shortages = 0
 
 
 @dataclass(slots=True)

@@ -68,6 +68,9 @@ class Planner:
         dropped = {drop.key for drop in plan.drop}
         # What waits for the pressure to go keeps what has been done of it; what lacks bytes does not.
         lacking = {key for key, shortage in plan.short.items() if shortage.needed or key in dropped}
+        # Likewise what waits until it is tried again: what it had done would be in the way of others.
+        waiting = (self._ledger.slots[item.key] for item in plan.defer)
+        lacking |= {slot.prefix.key for slot in waiting if slot.state == "deferred" and slot.needed}
         declared = frozenset(self._ledger.slots) - lacking
         if declared != self._declared:
             self._declared = declared

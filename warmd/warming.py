@@ -17,6 +17,9 @@ from warmd.ledger import Ledger, Slot
 from warmd.plan import Drop, Plan, Shortage, Wanted
 from warmd.tell import Teller
 
+MOST_LOOKS = 64
+"""A prefix that found no room again and again is tried after so many looks at the memory at last."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Flight:
@@ -191,7 +194,10 @@ class Warmer:
     def _fail(self, slot: Slot, error: Exception) -> None:
         if isinstance(error, NoRoomError):
             # The plan had expected that it fits: not before the memory has been looked at again.
-            not_before = anyio.current_time() + self._room_delay
+            # Each time that it was wrong, longer.
+            slot.shortages += 1
+            delay = self._room_delay * min(2 ** (slot.shortages - 1), MOST_LOOKS)
+            not_before = anyio.current_time() + delay
             slot.needed, slot.needed_at = error.needed, anyio.current_time()
             self.defer(slot, Shortage(error.needed, error.available, str(error)), not_before=not_before)
         else:

@@ -6,7 +6,7 @@ request gets a cache of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -60,6 +60,8 @@ class KVTree:
         self._tree: RadixTree[Span] = RadixTree(Span([], None))
         self.ends: dict[str, Node[Span]] = {}
         """Where held prefixes end, by key, in the order in which they came."""
+        self._parts: dict[str, Node[Span]] = {}
+        """How far stopped warmings of wanted prefixes have come, by key, where state cannot be cut."""
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -224,6 +226,29 @@ class KVTree:
         node.payload.held = key
         self.ends[key] = node
         self._simplify_above(node)
+        self._forget_part(key)
+
+    def keep_part(self, node: Node[Span], key: str | None) -> None:
+        """A warming that was stopped has come to a node.
+
+        Args:
+            node: Stays as far as a wanted prefix can use it.
+            key: The wanted prefix that will go on from there; None where it is not wanted itself.
+        """
+        if key is not None and not self._layout.is_cuttable:
+            before = self._parts.get(key)
+            self._parts[key] = node
+            if before is not None:
+                self.tidy(before)
+        self.tidy(node)
+
+    def _forget_part(self, key: str, without: int = 0) -> None:
+        node = self._parts.pop(key, None)
+        if node is not None:
+            self.tidy(node, without=without)
+
+    def _is_part(self, node: Node[Span]) -> bool:
+        return any(part is node for part in self._parts.values())
 
     def drop(self, key: str, wanted: Tokens | None) -> None:
         """Free exactly what nothing else needs of a prefix.
@@ -240,9 +265,11 @@ class KVTree:
             node = deepest if deepest.end == done else None
         if node is not None:
             self.tidy(node, without=int(wanted is not None))
+        self._forget_part(key, without=int(wanted is not None))
 
-    def wanted_changed(self) -> None:
+    def wanted_changed(self, keys: Collection[str]) -> None:
         """What leads to no wanted prefix goes, and what these share is joined or kept apart."""
+        self._parts = {key: node for key, node in self._parts.items() if key in keys}
         for node in list(self.nodes()):
             if node.parent is not None:
                 self.tidy(node)
@@ -279,7 +306,7 @@ class KVTree:
             return
         (child,) = node.children.values()
         if node.payload.snapshot is not None:
-            if gap(node) > self._spacing or self._is_point(node):
+            if gap(node) > self._spacing or self._is_point(node) or self._is_part(node):
                 return
             node.payload.set_snapshot(None)
         if len(node.tokens) <= _FOLD_FACTOR * len(child.tokens):
@@ -304,11 +331,12 @@ class KVTree:
         for node in list(self._tree.root):
             node.parent, node.children = None, {}
         self.ends.clear()
+        self._parts.clear()
 
     # --- checkpoints -----------------------------------------------------------------------------
 
     def checkpoints(self) -> list[Node[Span]]:
-        """Nodes whose snapshot serves as a checkpoint only: nothing ends, parts or will part there."""
+        """Nodes whose snapshot is a checkpoint only: nothing ends, was stopped, parts or will part there."""
         return [
             node
             for node in self.nodes()
@@ -316,6 +344,7 @@ class KVTree:
             and node.payload.held is None
             and len(node.children) == 1
             and not self._is_point(node)
+            and not self._is_part(node)
         ]
 
     def thin_out(self, max_bytes: int) -> None:

@@ -121,8 +121,18 @@ class Prefill:
         if not Layout.of(self._cache, self._done).is_cuttable:
             shared = max((at for at in (*self._snapshots, self._done) if at <= shared), default=0)
         found = self._store.match(tokens)
-        if min(shared, len(tokens) - 1) >= MIN_SHARED + (found.length if found is not None else 0):
+        gain = min(shared, len(tokens) - 1) - (found.length if found is not None else 0)
+        if gain >= MIN_SHARED and not self._is_doubtful and self._has_room_again():
             self._keep_part()
+
+    def _has_room_again(self) -> bool:
+        """True when this could go on beside what it gives away."""
+        try:
+            if self._guard is not None:
+                self._guard.admit(len(self._prefix))
+        except NoRoomError:
+            return False
+        return True
 
     def _keep_part(self) -> None:
         if self._cache:
@@ -148,7 +158,7 @@ class Prefill:
                 # Now: or it would be taken for what the first chunk takes.
                 mx.eval(layers.arrays_of(self._cache))
         else:
-            self._cache = empty_cache(self._provider)
+            self._cache, self._done = empty_cache(self._provider), 0
         if not self._has_begun:
             self._has_begun, self._reused = True, self._done
         self._store.unfinished.add(self)

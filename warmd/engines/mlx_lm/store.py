@@ -130,7 +130,7 @@ class WarmStore:
         self._sharing.become({key: prefix.packed for key, prefix in wanted.items()})
         with self._changing():
             for tree in self._trees.values():
-                tree.wanted_changed()
+                tree.wanted_changed(wanted.keys())
 
     def stops(self, prefix: Prefix, start: int, spacing: int) -> list[int]:
         """Where to pause the prefill of a prefix that begins at `start`, for a snapshot: up to its end."""
@@ -186,6 +186,10 @@ class WarmStore:
         with self._changing():
             tree = self._tree_for(cache, len(prefix))
             tree.hold(tree.deposit(prefix.packed, cache, snapshots), prefix.key)
+            for other in self._trees.values():
+                if other is not tree and prefix.key in self._wanted:
+                    # A warming that was stopped before the state was quantised has left a part there.
+                    other.drop(prefix.key, prefix.packed)
             self._hits.setdefault(prefix.key, 0)
         return self._kv_bytes[prefix.key]
 
@@ -195,7 +199,8 @@ class WarmStore:
         """Keep what a warming that was stopped has come to, as far as a declared prefix can use it."""
         with self._changing():
             tree = self._tree_for(cache, done)
-            tree.tidy(tree.deposit(prefix.packed[:done], cache, snapshots))
+            key = prefix.key if prefix.key in self._wanted else None
+            tree.keep_part(tree.deposit(prefix.packed[:done], cache, snapshots), key)
 
     def take_in(
         self, tokens: Tokens, cache: list[Any], pieces: Sequence[Run], snapshots: Mapping[int, Snapshot]
