@@ -217,3 +217,21 @@ async def test_what_turned_out_to_need_more_is_not_begun_again_and_again(path: P
         assert engine.names_of("warm") == ["a"]
         engine.limit_memory(250)
         await it.until(lambda: engine.names_of("warm") == ["a", "a"])
+
+
+async def test_what_found_no_room_is_tried_ever_later_and_is_in_nobodys_way_meanwhile(
+    path: Path,
+) -> None:
+    engine = limited(1000)
+    # By what it says it needs, there is room each time.
+    engine.fail_warm("a", NoRoomError(70, 30), times=100)
+    async with running(path, entry("a", "x" * 60), entry("b", "y" * 60), engine=engine) as it:
+        await it.until(lambda: it.states() == {"a": "deferred", "b": "warm"})
+        await it.until(lambda: engine.declared == set(engine.held()))
+        waits = []
+        for count in range(2, 5):
+            before = anyio.current_time()
+            await it.until(lambda count=count: engine.names_of("warm").count("a") == count)  # type: ignore[misc]
+            waits.append(anyio.current_time() - before)
+        # Looks at the memory are 0.05 s apart here: 0.05, 0.1 and 0.2 s at least.
+        assert waits[2] > 0.19

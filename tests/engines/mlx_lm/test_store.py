@@ -16,7 +16,7 @@ from warmd.engines.mlx_lm.prefill import Prefill
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
 from warmd.engines.mlx_lm.state import Layout
 from warmd.engines.mlx_lm.store import Quantising, WarmStore
-from warmd.radix import pack
+from warmd.radix import Tokens, pack
 
 KEY = ("model", None, None)
 TAIL = [7, 300, 21, 5]
@@ -85,6 +85,78 @@ def test_a_request_gets_what_a_warming_has_done_so_far_and_the_warming_goes_on(m
     assert state is not None
     assert_same_answer(cold, answer(model, TAIL, state.copy(len(TAIL))))
     assert store.unfinished == set()
+
+
+def edited(model: Any, store: WarmStore) -> tuple[list[int], Prefill]:
+    """An edited prefix in the midst of its warming, and beside it its former version, which is held."""
+    old, new = ids(61), ids(50) + ids(60, seed=3)
+    warm(store, make_provider(model), old)
+    return new, begun(model, store, new, 5)
+
+
+def test_beside_the_version_before_an_edit_a_request_gets_what_is_done_too(model: Any) -> None:
+    store = WarmStore()
+    new, prefill = edited(model, store)
+    cold = answer(model, new + TAIL, make_prompt_cache(model))
+    for _ in range(3):
+        store.offer(pack(new + TAIL))
+        found = store.match(new + TAIL)
+        assert found is not None
+        assert_same_answer(cold, answer(model, (new + TAIL)[found.length :], found.copy(40)))
+    while prefill.step() is None:
+        pass
+    state = store.match(new + TAIL)
+    assert state is not None
+    assert state.length == 110
+    assert_same_answer(cold, answer(model, TAIL, state.copy(len(TAIL))))
+
+
+def test_beside_the_version_before_an_edit_a_stopped_warming_goes_on_later(model: Any) -> None:
+    store = WarmStore()
+    new, prefill = edited(model, store)
+    prefill.abandon()
+    assert warm(store, make_provider(model), new).reused_tokens >= 35
+    fresh = WarmStore()
+    warm(fresh, make_provider(model), new)
+    store.drop([Prefix(tuple(ids(61))).key])
+    assert store.warm_bytes == fresh.warm_bytes
+
+
+def test_a_part_from_before_the_state_was_quantised_goes_once_all_of_it_is_held(llama: Any) -> None:
+    provider = make_provider(llama, kv_bits=8, prefill_step_size=64)
+    sizes = []
+    for is_offered in (False, True):
+        store, tokens = WarmStore(quantising=Quantising(64, 0)), ids(200)
+        store.declare([Prefix(tuple(tokens))])
+        prefill = Prefill(Prefix(tuple(tokens)), store, provider, 7, lambda done: None)
+        for _ in range(6):
+            prefill.step()
+        if is_offered:
+            store.offer(pack(tokens + TAIL))
+            assert prefill._cache == []
+        while prefill.step() is None:
+            pass
+        sizes.append(store.warm_bytes)
+    assert sizes[0] == sizes[1]
+
+
+def test_what_is_in_doubt_is_offered_to_nobody(model: Any) -> None:
+    store, tokens = WarmStore(), ids(60)
+    prefill = begun(model, store, tokens, 5)
+    prefill.doubt()
+    store.offer(pack(tokens + TAIL))
+    assert store.match(tokens + TAIL) is None
+
+
+def test_a_warming_that_cannot_hand_over_what_it_has_harms_no_request() -> None:
+    class Broken:
+        def offer(self, tokens: Tokens) -> None:
+            raise MemoryError
+
+    cache = WarmPromptCache(WarmStore(), 10)
+    cache.model_key = KEY
+    cache._store.unfinished.add(Broken())
+    assert cache.fetch_nearest_cache(KEY, [1, 2, 3]) == (None, [1, 2, 3])
 
 
 @pytest.mark.parametrize("shared", [0, 10, 20])

@@ -311,6 +311,8 @@ class KVTree:
             node.payload.set_snapshot(None)
         if len(node.tokens) <= _FOLD_FACTOR * len(child.tokens):
             self._fold(node, child)
+            # A checkpoint before a branch that has gone may leave no gap any more.
+            self._simplify_above(child)
 
     def _is_point(self, node: Node[Span]) -> bool:
         """True when a wanted prefix will part from the others here."""
