@@ -173,6 +173,8 @@ class Prefill:
         if self._state:
             self.done = self._reused = reused
             return
+        # An entry under our key that says something else would be taken for ours.
+        cache.remove(tokens)
         self._state, bound = make_prompt_cache(self._model), self._scheduler._bounded_kv_size()
         if bound is not None:
             self._state = self._scheduler._bound_cache_layers(self._state, bound)

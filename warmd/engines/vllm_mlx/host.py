@@ -1,0 +1,285 @@
+"""Runs vllm-mlx's server in this process, with the daemon inside its lifespan.
+
+Everything is on vllm-mlx's event loop, but for the model, which one thread of vllm-mlx owns. vllm-mlx's own
+`serve` command parses the flags and loads the model; it ends by calling `uvicorn.run`, where ours takes over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import re
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import anyio
+import uvicorn
+from vllm_mlx import cli, server
+
+from warmd import foreign
+from warmd.config import Settings
+from warmd.control.handlers import make_handlers
+from warmd.control.place import state_folder
+from warmd.control.run import Control, control_of
+from warmd.daemon import Daemon
+from warmd.engines.mlx_lm.folder import ModelError, check_model_folder
+from warmd.engines.vllm_mlx.app import WithSite, attach_to_lifespan
+from warmd.engines.vllm_mlx.engine import VllmMlxEngine
+from warmd.errors import CannotStartError, UsageError
+from warmd.events import FOREIGN, make_event
+from warmd.logs import Log
+from warmd.web.live import Live
+from warmd.web.recent import Recent
+from warmd.web.site import Site
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+DRAIN_SECONDS = 2
+"""How long answers may go on after a stop."""
+
+
+class AddressError(CannotStartError):
+    """Nothing can listen on the address."""
+
+    def __init__(self, host: str, port: int, error: OSError) -> None:
+        super().__init__(f"cannot listen on {host}:{port}: {error.strerror or error}")
+
+
+class NotStartedError(CannotStartError):
+    """vllm-mlx's server ended before it served."""
+
+    def __init__(self) -> None:
+        super().__init__("vllm-mlx's server did not start; --log-level DEBUG shows what it says")
+
+
+class OursError(UsageError):
+    """A flag of vllm-mlx that ours takes the place of."""
+
+    def __init__(self) -> None:
+        super().__init__("--warm-prompts: with warmd the prompts file is given as --prompts")
+
+
+@dataclass(slots=True)
+class Host:
+    """One run of the server.
+
+    Attributes:
+        prompts: The warm-prompts file.
+        server_args: What follows ``vllm-mlx serve``.
+        settings: Timings and bounds.
+        log: Where events go.
+        stop_reason: The signal that ended it.
+    """
+
+    prompts: Path
+    server_args: list[str]
+    settings: Settings
+    log: Log
+    stop_reason: str = ""
+    _args: Any = field(init=False, default=None)
+    _socket: socket.socket | None = field(init=False, default=None)
+    _site: Site | None = field(init=False, default=None)
+    _engine: Any = field(init=False, default=None)
+    _is_started: bool = field(init=False, default=False)
+
+    def run(self) -> None:
+        """Serve until stopped.
+
+        Raises:
+            UsageError: vllm-mlx does not take these flags.
+            CannotStartError: Something that trying again would not change.
+        """
+        self._args = cli.create_parser().parse_args(["serve", *self.server_args])
+        if self._args.warm_prompts:
+            raise OursError
+        check_model_folder(self._args.model)
+        foreign.adopt_loggers()
+        foreign.capture_stderr(self.log)
+        if self.log.level != "debug":
+            # A dozen lines a request, and without what they fill in they say nothing.
+            for name in ("vllm_mlx", "uvicorn"):
+                logging.getLogger(name).setLevel(logging.WARNING)
+        with control_of(state_folder(self.settings.state), self.log) as control, self._seams(control):
+            self._socket = listen(self._args.host, self._args.port)
+            with contextlib.closing(self._socket):
+                self._serve()
+
+    def _serve(self) -> None:
+        said = io.StringIO()
+        try:
+            # Its banner is for people who read terminals, and our stdout stays empty.
+            with contextlib.redirect_stdout(said):
+                cli.serve_command(self._args)
+        except SystemExit:
+            errors = re.findall(r"^Error: (.+)", said.getvalue(), re.MULTILINE)
+            if errors:
+                raise UsageError(errors[-1]) from None
+            raise NotStartedError from None
+        except Exception as error:
+            if self._is_started:
+                raise
+            # What it says may be long, and names what vllm-mlx looked for.
+            self.log.write(FOREIGN, "error", logger="vllm_mlx", **foreign.describe_exception(error))
+            raise ModelError(str(self._args.model), type(error).__name__) from None
+
+    @contextlib.contextmanager
+    def _seams(self, control: Control) -> Iterator[None]:
+        """Put ours where vllm-mlx's command looks for it."""
+        before, lifespan = uvicorn.run, server.app.router.lifespan_context
+        uvicorn.run = self._run_uvicorn
+        attach_to_lifespan(server.app, lambda: self._attached(control))
+        try:
+            yield
+        finally:
+            uvicorn.run, server.app.router.lifespan_context = before, lifespan
+
+    def _run_uvicorn(self, app: Any, **options: Any) -> None:
+        """Takes the place of `uvicorn.run`: the address is ours already, and no line of its own is printed."""
+        assert self._socket is not None
+        left = ("/metrics",) if self._args.enable_metrics else ()
+        config = uvicorn.Config(
+            WithSite(app, lambda: self._site, left),
+            host=self._args.host,
+            port=self._args.port,
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=DRAIN_SECONDS,
+        )
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        uvicorn_server = _Server(config, self._stop)
+        uvicorn_server.run(sockets=[self._socket])
+        if not uvicorn_server.started:
+            raise NotStartedError
+
+    def _stop(self, number: int) -> None:
+        self.stop_reason = signal.Signals(number).name
+        self.log(make_event("daemon.stopping", reason=self.stop_reason))
+        for stop in STOP_SIGNALS:
+            signal.signal(stop, _force)
+
+    @contextlib.asynccontextmanager
+    async def _attached(self, control: Control) -> AsyncIterator[None]:
+        """The daemon, beside the server. Nothing that goes wrong in it ends the server."""
+        self._is_started = True
+        engine = VllmMlxEngine(self._current, self.settings.warm)
+        recent = Recent(self.log)
+        url = _url(self._args.host, self._args.port)
+        daemon = Daemon(engine, self.prompts, self.settings, emit=recent, url=url)
+        self._site = Site(Live(daemon.statistics, recent).look, self._problem, self._args.host)
+        error: Exception | None = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._run_apart, daemon.run)
+            tasks.start_soon(control.serve, make_handlers(daemon))
+            try:
+                yield
+            except Exception as caught:  # noqa: BLE001 - raised below: a task group would wrap it
+                error = caught
+            tasks.cancel_scope.cancel()
+        if error is not None:
+            raise error
+
+    async def _run_apart(self, run: Callable[[], Any]) -> None:
+        try:
+            await run()
+        except Exception as error:  # noqa: BLE001 - the server serves on without us
+            self.log.write(FOREIGN, "error", logger="warmd", **foreign.describe_exception(error))
+
+    def _current(self) -> Any:
+        """The engine that is loaded now. Of several models one is followed for as long as it stays."""
+        if server._model_manager is not None:
+            loaded = [item.engine for item in server._model_manager._loaded.values()]
+            if self._engine not in loaded:
+                self._engine = server._model_manager.get_metrics_engine()
+            return self._engine
+        if server._residency_manager is not None:
+            return server._residency_manager.get_engine(server._default_model_key)
+        return server._engine
+
+    def _problem(self) -> str | None:
+        """Why no request can be taken now, in one line, or None. From any thread."""
+        if self.stop_reason:
+            return "the server is stopping"
+        engine = self._current()
+        # One that is not loaded is loaded by the next request.
+        return None if engine is None or engine.is_healthy() else "the engine has died"
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, which tells of the signal that ends it and does not die of it."""
+
+    def __init__(self, config: Any, on_stop: Callable[[int], None]) -> None:
+        super().__init__(config)
+        self._on_stop = on_stop
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop at the first signal. uvicorn's own would raise it again afterwards, for the exit code."""
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            self.should_exit = True
+            self._on_stop(number)
+
+        for number in STOP_SIGNALS:
+            signal.signal(number, stop)
+        yield
+
+
+def serve(host: Host) -> int:
+    """Run a host and report how it ended.
+
+    Returns:
+        The exit code: 0 after a signal, 2 for flags that vllm-mlx does not take, 3 when it cannot start.
+    """
+    for number in STOP_SIGNALS:
+        signal.signal(number, _exit_early)
+    try:
+        host.run()
+    except CannotStartError as error:
+        host.log(make_event("daemon.stopped", level="error", exit_code=error.exit_code, reason=str(error)))
+        return error.exit_code
+    host.log(make_event("daemon.stopped", exit_code=0, reason=host.stop_reason))
+    # Threads of vllm-mlx that are still at work would hold the process up, or abort it.
+    os._exit(0)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Take the address before the model is loaded; who connects waits until the server serves.
+
+    Raises:
+        AddressError: It cannot be bound.
+    """
+    try:
+        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = infos[0]
+        bound = socket.socket(family)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+            bound.listen(128)
+        except BaseException:
+            bound.close()
+            raise
+    except (OSError, OverflowError) as error:
+        raise AddressError(host, port, error if isinstance(error, OSError) else OSError(str(error))) from None
+    bound.set_inheritable(False)
+    return bound
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _exit_early(number: int, frame: FrameType | None) -> None:
+    """A stop before the server listens to signals: there is nothing to lose yet."""
+    os._exit(0)
+
+
+def _force(number: int, frame: FrameType | None) -> None:
+    os._exit(128 + number)
