@@ -13,6 +13,7 @@ import os
 import re
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,11 +101,20 @@ class Host:
             raise OursError
         check_model_folder(self._args.model)
         foreign.adopt_loggers()
+        stderr = sys.stderr
         foreign.capture_stderr(self.log)
         if self.log.level != "debug":
             # A dozen lines a request, and without what they fill in they say nothing.
             for name in ("vllm_mlx", "uvicorn"):
                 logging.getLogger(name).setLevel(logging.WARNING)
+        try:
+            self._listen_and_serve()
+        except UsageError:
+            # It is told on the terminal, as every mistake on a command line is.
+            sys.stderr = stderr
+            raise
+
+    def _listen_and_serve(self) -> None:
         with control_of(state_folder(self.settings.state), self.log) as control, self._seams(control):
             self._socket = listen(self._args.host, self._args.port)
             with contextlib.closing(self._socket):
@@ -122,11 +132,12 @@ class Host:
                 raise UsageError(errors[-1]) from None
             raise NotStartedError from None
         except Exception as error:
-            if self._is_started:
+            if self._is_started or isinstance(error, CannotStartError):
                 raise
-            # What it says may be long, and names what vllm-mlx looked for.
             self.log.write(FOREIGN, "error", logger="vllm_mlx", **foreign.describe_exception(error))
-            raise ModelError(str(self._args.model), type(error).__name__) from None
+            # No request has come yet: what it says is about files and flags.
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ModelError(str(self._args.model or self._args.models_config), reason) from None
 
     @contextlib.contextmanager
     def _seams(self, control: Control) -> Iterator[None]:
@@ -140,7 +151,7 @@ class Host:
             uvicorn.run, server.app.router.lifespan_context = before, lifespan
 
     def _run_uvicorn(self, app: Any, **options: Any) -> None:
-        """Takes the place of `uvicorn.run`: the address is ours already, and no line of its own is printed."""
+        """Takes the place of `uvicorn.run`: the address is ours already, and it prints nothing."""
         assert self._socket is not None
         left = ("/metrics",) if self._args.enable_metrics else ()
         config = uvicorn.Config(
@@ -211,7 +222,7 @@ class Host:
         return None if engine is None or engine.is_healthy() else "the engine has died"
 
 
-class _Server(uvicorn.Server):
+class _Server(uvicorn.Server):  # type: ignore[misc] # not installed where types are checked
     """uvicorn's server, which tells of the signal that ends it and does not die of it."""
 
     def __init__(self, config: Any, on_stop: Callable[[int], None]) -> None:

@@ -1,7 +1,7 @@
 """Warm prefixes in the system prompt cache of vllm-mlx's simple engine, its default.
 
-That engine keeps the state of the last few system prompts (4, or `VLLM_MLX_SYSTEM_KV_SLOTS`), keyed by a hash of
-their text, and fills it only by answering a chat. So a warming is a chat of one token.
+That engine keeps the state of the last few system prompts (4, or `VLLM_MLX_SYSTEM_KV_SLOTS`), keyed by a hash
+of their text, and fills it only by answering a chat. So a warming is a chat of one token.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class SimpleStore:
         places = self._engine._system_kv_capacity
         if name not in self._hashes.values() and len(set(self.held().values()) - {""}) >= places:
             raise NoRoomError(
-                0, 0, f"vllm-mlx keeps {places} system prompts (VLLM_MLX_SYSTEM_KV_SLOTS), all are warm entries"
+                0,
+                0,
+                f"vllm-mlx keeps {places} system prompts (VLLM_MLX_SYSTEM_KV_SLOTS), all are warm entries",
             )
         reused = system.tokens if name in self._engine._system_kv_cache else 0
         stream = self._engine.stream_chat(**call, max_tokens=1, temperature=0.0)
