@@ -84,14 +84,14 @@ def run(args: argparse.Namespace, more: list[str]) -> int:
 
 
 def _serve_vllm_mlx(args: argparse.Namespace, more: list[str], settings: Settings) -> int:
-    from warmd.logs import Log
+    from warmd.logs import open_log
 
     if args.demo:
         raise UsageError("--demo runs mlx-lm's server: leave out --engine")
     if args.memory_limit:
         raise UsageError("--memory-limit: vllm-mlx bounds its own cache, with --cache-memory-mb")
     prompts = expand_home(args.prompts or settings.prompts.path).absolute()
-    log = Log(sys.stderr, pretty=sys.stderr.isatty(), level=_level(args.log_level))
+    log = open_log(sys.stderr, settings, level=_level(args.log_level or settings.log.level.upper()))
     # vllm-mlx takes the model as its first argument, or a --models-config.
     server_args = [os.path.expanduser(args.model), *more] if args.model else more  # noqa: PTH111 - or a hub name
     if not sys.stderr.isatty():

@@ -17,11 +17,12 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import uvicorn
+from anyio.abc import TaskGroup
 from vllm_mlx import cli, server
 
 from warmd import foreign
@@ -29,27 +30,28 @@ from warmd.config import Settings
 from warmd.control.handlers import make_handlers
 from warmd.control.place import state_folder
 from warmd.control.run import Control, control_of
+from warmd.crash.quarantine import Quarantine
+from warmd.crash.starts import forget_failed_starts
 from warmd.daemon import Daemon
 from warmd.engines.mlx_lm.folder import ModelError, check_model_folder
+from warmd.engines.vllm_mlx.address import listen
 from warmd.engines.vllm_mlx.app import WithSite, attach_to_lifespan
 from warmd.engines.vllm_mlx.engine import VllmMlxEngine
 from warmd.errors import CannotStartError, UsageError
-from warmd.events import FOREIGN, make_event
+from warmd.events import FOREIGN, Event, make_event
 from warmd.logs import Log
+from warmd.memory.size import parse_limit
+from warmd.rates import Rates
+from warmd.repeats import REPORT_SECONDS
+from warmd.signals import SIGNALS, Terminal, force_next_stop, meaning
 from warmd.web.live import Live
 from warmd.web.recent import Recent
 from warmd.web.site import Site
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 DRAIN_SECONDS = 2
 """How long answers may go on after a stop."""
-
-
-class AddressError(CannotStartError):
-    """Nothing can listen on the address."""
-
-    def __init__(self, host: str, port: int, error: OSError) -> None:
-        super().__init__(f"cannot listen on {host}:{port}: {error.strerror or error}")
+FAILED_START_SECONDS = 60.0
+"""A server that has run for so long has started."""
 
 
 class NotStartedError(CannotStartError):
@@ -86,8 +88,14 @@ class Host:
     _args: Any = field(init=False, default=None)
     _socket: socket.socket | None = field(init=False, default=None)
     _site: Site | None = field(init=False, default=None)
+    _server: Any = field(init=False, default=None)
     _engine: Any = field(init=False, default=None)
     _is_started: bool = field(init=False, default=False)
+    _ready: anyio.Event = field(init=False, default_factory=anyio.Event)
+
+    @property
+    def _state(self) -> Path:
+        return state_folder(self.settings.state)
 
     def run(self) -> None:
         """Serve until stopped.
@@ -115,7 +123,7 @@ class Host:
             raise
 
     def _listen_and_serve(self) -> None:
-        with control_of(state_folder(self.settings.state), self.log) as control, self._seams(control):
+        with control_of(self._state, self.log) as control, self._seams(control):
             self._socket = listen(self._args.host, self._args.port)
             with contextlib.closing(self._socket):
                 self._serve()
@@ -162,32 +170,29 @@ class Host:
             access_log=False,
             timeout_graceful_shutdown=DRAIN_SECONDS,
         )
-        for number in STOP_SIGNALS:
-            signal.signal(number, signal.SIG_DFL)
-        uvicorn_server = _Server(config, self._stop)
+        uvicorn_server = self._server = _Server(config)
         uvicorn_server.run(sockets=[self._socket])
         if not uvicorn_server.started:
             raise NotStartedError
-
-    def _stop(self, number: int) -> None:
-        self.stop_reason = signal.Signals(number).name
-        self.log(make_event("daemon.stopping", reason=self.stop_reason))
-        for stop in STOP_SIGNALS:
-            signal.signal(stop, _force)
 
     @contextlib.asynccontextmanager
     async def _attached(self, control: Control) -> AsyncIterator[None]:
         """The daemon, beside the server. Nothing that goes wrong in it ends the server."""
         self._is_started = True
         engine = VllmMlxEngine(self._current, self.settings.warm)
-        recent = Recent(self.log)
+        recent = Recent(Rates(self._state, self._emit) if control.owns_folder else self._emit)
+        limit = str(parse_limit(self.settings.memory.limit) or "auto")
+        quarantine = Quarantine(self._state if control.owns_folder else None, limit, recent)
         url = _url(self._args.host, self._args.port)
-        daemon = Daemon(engine, self.prompts, self.settings, emit=recent, url=url)
+        daemon = Daemon(engine, self.prompts, self.settings, emit=recent, url=url, quarantine=quarantine)
         self._site = Site(Live(daemon.statistics, recent).look, self._problem, self._args.host)
         error: Exception | None = None
         async with anyio.create_task_group() as tasks:
+            await tasks.start(control.serve, make_handlers(daemon))
             tasks.start_soon(self._run_apart, daemon.run)
-            tasks.start_soon(control.serve, make_handlers(daemon))
+            tasks.start_soon(self._forget_failed_starts)
+            tasks.start_soon(self._summarise)
+            tasks.start_soon(self._follow_signals, daemon, tasks)
             try:
                 yield
             except Exception as caught:  # noqa: BLE001 - raised below: a task group would wrap it
@@ -201,6 +206,40 @@ class Host:
             await run()
         except Exception as error:  # noqa: BLE001 - the server serves on without us
             self.log.write(FOREIGN, "error", logger="warmd", **foreign.describe_exception(error))
+
+    def _emit(self, event: Event) -> None:
+        self.log(event)
+        if event.name == "daemon.ready":
+            self._ready.set()
+
+    async def _forget_failed_starts(self) -> None:
+        # With a model that is loaded only when a request comes, there is no more to wait for.
+        with anyio.move_on_after(FAILED_START_SECONDS):
+            await self._ready.wait()
+        await anyio.to_thread.run_sync(forget_failed_starts, self._state, abandon_on_cancel=True)
+
+    async def _summarise(self) -> None:
+        """Tell of repeated errors when nothing else is logged."""
+        while True:
+            await anyio.sleep(REPORT_SECONDS)
+            self.log.summarise()
+
+    async def _follow_signals(self, daemon: Daemon, tasks: TaskGroup) -> None:
+        """As uvicorn does not: its own handling would end the process with the signal."""
+        terminal = Terminal(sys.stderr)
+        with anyio.open_signal_receiver(*SIGNALS) as signals:
+            async for number in signals:
+                asked = meaning(number, terminal)
+                if asked == "stop":
+                    self.stop_reason = signal.Signals(number).name
+                    break
+                if asked == "reload":
+                    tasks.start_soon(daemon.reload)
+                else:
+                    daemon.report()
+        force_next_stop()
+        self.log(make_event("daemon.stopping", reason=self.stop_reason))
+        self._server.should_exit = True
 
     def _current(self) -> Any:
         """The engine that is loaded now. Of several models one is followed for as long as it stays."""
@@ -223,22 +262,11 @@ class Host:
 
 
 class _Server(uvicorn.Server):  # type: ignore[misc] # not installed where types are checked
-    """uvicorn's server, which tells of the signal that ends it and does not die of it."""
-
-    def __init__(self, config: Any, on_stop: Callable[[int], None]) -> None:
-        super().__init__(config)
-        self._on_stop = on_stop
+    """uvicorn's server, which leaves the signals to us."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop at the first signal. uvicorn's own would raise it again afterwards, for the exit code."""
-
-        def stop(number: int, frame: FrameType | None) -> None:
-            self.should_exit = True
-            self._on_stop(number)
-
-        for number in STOP_SIGNALS:
-            signal.signal(number, stop)
+        """Nothing is captured: uvicorn's own would raise the signal again afterwards."""
         yield
 
 
@@ -246,51 +274,23 @@ def serve(host: Host) -> int:
     """Run a host and report how it ended.
 
     Returns:
-        The exit code: 0 after a signal, 2 for flags that vllm-mlx does not take, 3 when it cannot start.
+        0, after a signal.
+
+    Raises:
+        UsageError: vllm-mlx does not take these flags.
+        CannotStartError: It cannot start, which has been logged.
     """
-    for number in STOP_SIGNALS:
-        signal.signal(number, _exit_early)
     try:
         host.run()
     except CannotStartError as error:
         host.log(make_event("daemon.stopped", level="error", exit_code=error.exit_code, reason=str(error)))
-        return error.exit_code
+        error.is_told = True
+        raise
+    host.log.summarise(everything=True)
     host.log(make_event("daemon.stopped", exit_code=0, reason=host.stop_reason))
     # Threads of vllm-mlx that are still at work would hold the process up, or abort it.
     os._exit(0)
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Take the address before the model is loaded; who connects waits until the server serves.
-
-    Raises:
-        AddressError: It cannot be bound.
-    """
-    try:
-        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, _, _, _, address = infos[0]
-        bound = socket.socket(family)
-        try:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound.bind(address)
-            bound.listen(128)
-        except BaseException:
-            bound.close()
-            raise
-    except (OSError, OverflowError) as error:
-        raise AddressError(host, port, error if isinstance(error, OSError) else OSError(str(error))) from None
-    bound.set_inheritable(False)
-    return bound
-
-
 def _url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _exit_early(number: int, frame: FrameType | None) -> None:
-    """A stop before the server listens to signals: there is nothing to lose yet."""
-    os._exit(0)
-
-
-def _force(number: int, frame: FrameType | None) -> None:
-    os._exit(128 + number)
