@@ -9,6 +9,7 @@ back, without computing anything, before the next request is looked up.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -37,7 +38,7 @@ class Kept:
     @property
     def kv_bytes(self) -> int | None:
         """Bytes of its state."""
-        return self.entry.memory_bytes if self.entry is not None else 0
+        return int(self.entry.memory_bytes) if self.entry is not None else 0
 
 
 class BatchedStore:
@@ -55,7 +56,9 @@ class BatchedStore:
         self._model = engine._model
         self.pace = pace
         self._on_request = on_request
-        self.kept: dict[str, Kept] = {}
+        self._kept: dict[str, Kept] = {}
+        # The event loop looks while the engine's thread changes it.
+        self._lock = threading.Lock()
         self._add_request = self._scheduler.add_request
         self._scheduler.add_request = self.add_request
 
@@ -66,10 +69,22 @@ class BatchedStore:
 
     def held(self) -> dict[str, Kept]:
         """What a request would get. From any thread."""
-        if len(self.cache) == 0:
-            # An eviction makes room for another entry: an empty cache was cleared, and the memory wanted.
-            self.kept = {key: kept for key, kept in self.kept.items() if kept.entry is None}
-        return dict(self.kept)
+        with self._lock:
+            if len(self.cache) == 0:
+                # An eviction makes room for another entry: an empty cache was cleared, and the memory wanted.
+                self._kept = {key: kept for key, kept in self._kept.items() if kept.entry is None}
+            return dict(self._kept)
+
+    def keep(self, prefix: Prefix, entry: Any) -> None:
+        """Publish a prefix's entry; None for a prefix that is too short to have one.
+
+        Raises:
+            RuntimeError: The cache does not take it.
+        """
+        with self._lock:
+            if entry is not None and not self.cache.commit_prepared(entry, evict_prefixes=False):
+                raise RuntimeError("vllm-mlx's cache refused the entry")
+            self._kept[prefix.key] = Kept(prefix, entry)
 
     def add_request(self, request: Any) -> None:
         """Takes the place of the scheduler's: see to it that the cache has what the request begins with."""
@@ -101,7 +116,8 @@ class BatchedStore:
     def drop(self, keys: Iterable[str]) -> None:
         """Free prefixes; unknown keys are ignored."""
         for key in keys:
-            kept = self.kept.pop(key, None)
+            with self._lock:
+                kept = self._kept.pop(key, None)
             if kept is not None and kept.entry is not None:
                 self.cache.remove(list(kept.prefix.tokens))
 
@@ -111,7 +127,7 @@ class BatchedStore:
         Raises:
             NoRoomError: One more of so many bytes would push others out.
         """
-        available = self.cache._max_memory - sum(kept.kv_bytes or 0 for kept in self.kept.values())
+        available = self.cache._max_memory - sum(kept.kv_bytes or 0 for kept in self.held().values())
         if needed > available:
             raise NoRoomError(needed, available)
 
@@ -131,7 +147,7 @@ class BatchedStore:
     def _longest(self, tokens: tuple[int, ...], cached: int) -> Kept | None:
         begun = (
             kept
-            for kept in self.kept.values()
+            for kept in self.held().values()
             if len(kept.prefix) <= cached and tokens[: len(kept.prefix)] == kept.prefix.tokens
         )
         return max(begun, key=lambda kept: len(kept.prefix), default=None)
@@ -156,7 +172,7 @@ class Prefill:
         """
         store, size = self._store, len(self._prefix)
         if size < store.shortest:
-            store.kept[self._prefix.key] = Kept(self._prefix, None)
+            store.keep(self._prefix, None)
             return Warmed(size, 0, 0, 0, note=f"vllm-mlx keeps nothing shorter than {store.shortest} tokens")
         if not self._state:
             self._begin()
@@ -215,9 +231,7 @@ class Prefill:
         if entry is None:
             raise RuntimeError("vllm-mlx's cache refused the state")
         self._store.check_room(entry.memory_bytes)
-        if not cache.commit_prepared(entry, evict_prefixes=False):
-            raise RuntimeError("vllm-mlx's cache refused the entry")
-        self._store.kept[prefix.key] = Kept(prefix, entry)
+        self._store.keep(prefix, entry)
         new = len(prefix) - self._reused
         return Warmed(len(prefix), new, self._reused, entry.memory_bytes)
 
