@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+from vllm_mlx import server
 from vllm_mlx.engine.batched import BatchedEngine
 from vllm_mlx.engine.simple import SimpleEngine
 
@@ -105,6 +106,11 @@ class VllmMlxEngine:
     async def decode(self, tokens: Sequence[int]) -> str:
         """The text of some token ids: for `warmd explain`, on the user's own terminal."""
         return await anyio.to_thread.run_sync(self._loaded().decode, tokens, abandon_on_cancel=True)
+
+    @property
+    def template_arguments(self) -> Mapping[str, Any]:
+        """What the server adds to the template arguments of every request."""
+        return dict(server._default_chat_template_kwargs or {})
 
     async def warm(self, prefix: Prefix, on_progress: Callable[[int], None]) -> Warmed:
         """Prefill between two steps of the engine, or have the simple engine answer with one token.

@@ -25,6 +25,7 @@ SEAMS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("vllm_mlx.server:_residency_manager", ()),
     ("vllm_mlx.server:_default_model_key", ()),
     ("vllm_mlx.server:_model_manager", ()),
+    ("vllm_mlx.server:_default_chat_template_kwargs", ()),
     ("vllm_mlx.lifecycle:ResidencyManager.get_engine", ("self", "model_key")),
     ("vllm_mlx.model_registry:ModelManager.get_metrics_engine", ("self",)),
     # The request path from a chat request to text.
