@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 25.0
+PATIENCE = 60.0
 """Seconds after which something that should have happened has not. Only failing tests wait this long."""
 
 Json = dict[str, Any]

@@ -77,6 +77,9 @@ class VllmMlxEngine:
     def cost(self) -> None:
         """Not known before something is prefilled."""
 
+    def disk(self) -> None:
+        """vllm-mlx writes its cache to disk by itself, when it stops."""
+
     def declare(self, prefixes: Collection[Prefix]) -> None:
         """The cache finds by itself what prefixes share."""
 
