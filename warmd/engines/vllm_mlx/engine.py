@@ -53,6 +53,8 @@ class VllmMlxEngine:
         self._path: RequestPath | None = None
         self._store: BatchedStore | SimpleStore | None = None
         self._entries: dict[str, Entry] = {}
+        # What the daemon takes to be held: something may be cleared before we look for the first time.
+        self._believed: set[str] = set()
 
     @property
     def identity(self) -> Identity | None:
@@ -89,10 +91,10 @@ class VllmMlxEngine:
 
     async def changed(self) -> None:
         """Return when another engine is there, or something that was held is not."""
-        generation, held = self._generation, self.held().keys()
-        while generation == self._generation and held <= self.held().keys():
-            held = self.held().keys()
+        generation = self._generation
+        while generation == self._generation and self._believed <= self.held().keys():
             await anyio.sleep(self._poll_seconds)
+        self._believed &= self.held().keys()
 
     async def render(self, entry: Entry) -> Prefix:
         """Cut the entry's prefix in a worker thread, on a tokenizer that serving does not use."""
@@ -141,6 +143,7 @@ class VllmMlxEngine:
 
     async def look_up(self, entry: Entry, prefix: Prefix) -> int | None:
         """Render a request of the entry with another user text, and see what it would be served from."""
+        self._believed.add(prefix.key)
         engine, store, path = self._engine, self._store, self._loaded()
         if isinstance(store, SimpleStore):
             return min(store.look_up(await self._system_prefix(path, entry)), len(prefix))
@@ -151,6 +154,7 @@ class VllmMlxEngine:
 
     async def drop(self, keys: Collection[str]) -> None:
         """Free these prefixes."""
+        self._believed.difference_update(keys)
         engine, store = self._engine, self._store
         if isinstance(store, BatchedStore) and engine is self._find():
             await self._on_worker(engine, functools.partial(store.drop, keys))
@@ -171,6 +175,7 @@ class VllmMlxEngine:
         self._engine, self._path = engine, None
         self._store = self._make_store(engine) if engine is not None and not unwarmable(engine) else None
         self._entries.clear()
+        self._believed.clear()
 
     def _make_store(self, engine: Any) -> BatchedStore | SimpleStore:
         if isinstance(engine, SimpleEngine):
