@@ -92,7 +92,8 @@ class VllmMlxEngine:
     async def changed(self) -> None:
         """Return when another engine is there, or something that was held is not."""
         generation = self._generation
-        while generation == self._generation and self._believed <= self.held().keys():
+        # vllm-mlx tells nobody when it loads, unloads, evicts or clears.
+        while generation == self._generation and self._believed <= self.held().keys():  # noqa: ASYNC110
             await anyio.sleep(self._poll_seconds)
         self._believed &= self.held().keys()
 
