@@ -86,7 +86,8 @@ class Slot:
         self.source, self.warmed_at, self.state = warmed.source, time(), "warm"
         if cached is not None and cached < len(self.prefix):
             self.state = "stored_not_served"
-            self.reason = f"a request finds {cached} of {len(self.prefix)} tokens in the cache"
+            found = f"a request finds {cached} of {len(self.prefix)} tokens in the cache"
+            self.reason = f"{found}: {warmed.note}" if warmed.note else found
 
     def mark_failed(self, reason: str, *, not_before: float) -> None:
         """A warming failed; try again at a loop time."""

@@ -1,4 +1,4 @@
-"""`warmd serve`: mlx-lm's server with the daemon beside it."""
+"""`warmd serve`: mlx-lm's server, or vllm-mlx's, with the daemon beside it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ Greet = Callable[[str, int], None]
 DESCRIPTION = """\
 Serve a model through mlx-lm's own OpenAI-compatible server and keep the prompts file's entries warm.
 Every flag of mlx_lm.server is accepted and passed on: --host, --port, --adapter-path, --draft-model,
---kv-bits, --chat-template-args, ... (see mlx_lm.server --help)."""
+--kv-bits, --chat-template-args, ... (see mlx_lm.server --help).
+With --engine vllm-mlx it is vllm-mlx's server, and every flag of `vllm-mlx serve` is."""
+
+ENGINES = ("mlx-lm", "vllm-mlx")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -35,6 +38,9 @@ def add_parser(subparsers: Any) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("--model", metavar="M", help="model folder or Hugging Face name")
+    parser.add_argument(
+        "--engine", choices=ENGINES, default=ENGINES[0], help="whose server to run (default: mlx-lm)"
+    )
     parser.add_argument("--prompts", metavar="FILE", help="the warm-prompts file (default: from the config)")
     add_memory_limit(parser)
     parser.add_argument(
@@ -61,6 +67,8 @@ def run(args: argparse.Namespace, more: list[str]) -> int:
     from warmd.logs import open_log
 
     settings = with_memory_limit(load_settings(), args.memory_limit)
+    if args.engine == "vllm-mlx":
+        return _serve_vllm_mlx(args, more, settings)
     prompts = expand_home(args.prompts or settings.prompts.path).absolute()
     if args.model:
         # A shell expands ~ only at the beginning of a word: --model=~/models/x arrives as it is.
@@ -73,6 +81,31 @@ def run(args: argparse.Namespace, more: list[str]) -> int:
     elif not args.model:
         raise UsageError("serve needs --model M (a model folder or Hugging Face name), or --demo")
     return _serve(prompts, ["--log-level", level, *more], settings, log, greet)
+
+
+def _serve_vllm_mlx(args: argparse.Namespace, more: list[str], settings: Settings) -> int:
+    from warmd.logs import open_log
+
+    if args.demo:
+        raise UsageError("--demo runs mlx-lm's server: leave out --engine")
+    if args.memory_limit:
+        raise UsageError("--memory-limit: vllm-mlx bounds its own cache, with --cache-memory-mb")
+    prompts = expand_home(args.prompts or settings.prompts.path).absolute()
+    log = open_log(sys.stderr, settings, level=_level(args.log_level or settings.log.level.upper()))
+    # vllm-mlx takes the model as its first argument, or a --models-config.
+    server_args = [os.path.expanduser(args.model), *more] if args.model else more  # noqa: PTH111 - or a hub name
+    if not sys.stderr.isatty():
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    # As mlx-lm sets it for itself, before transformers is imported and prints that there is no PyTorch.
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    from warmd import foreign
+    from warmd.engines.vllm_mlx.seams import check_seams
+
+    foreign.capture(log, log.level)
+    check_seams()
+    from warmd.engines.vllm_mlx.host import Host, serve
+
+    return serve(Host(prompts, server_args, settings, log))
 
 
 def _serve(prompts: Path, server_args: list[str], settings: Settings, log: Log, greet: Greet) -> int:

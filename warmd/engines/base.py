@@ -70,6 +70,7 @@ class Warmed:
         disk_tokens: Tokens whose state was read from disk now.
         disk_bytes: Bytes of the files that were read.
         disk_ms: Milliseconds that this took.
+        note: Where a request may not find it, why, in one line; None where nothing speaks against it.
     """
 
     tokens: int
@@ -80,6 +81,7 @@ class Warmed:
     disk_tokens: int = 0
     disk_bytes: int = 0
     disk_ms: int = 0
+    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,8 @@ def _problem(seam: str, parameters: tuple[str, ...]) -> str | None:
         found: Any = importlib.import_module(module_name)
         for attribute in path.split("."):
             found = getattr(found, attribute)
-        names = list(inspect.signature(found).parameters)
+        # Some names are no functions: of those only that they are there is asked.
+        names = list(inspect.signature(found).parameters) if parameters else []
     except (ImportError, AttributeError):
         return name
     unexpected = [parameter for parameter in parameters if parameter not in names]

@@ -1,0 +1,246 @@
+"""`warmd serve --engine vllm-mlx`: vllm-mlx's own server, a real model, real HTTP."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.serving.process import Json, Server, serving, text, write
+
+pytestmark = pytest.mark.skipif(
+    find_spec("vllm_mlx") is None, reason="vllm-mlx is not installed (it needs mlx-lm below 0.32)"
+)
+
+BATCHED = "--continuous-batching"
+RULES = "You are a careful reviewer of code and name the worst problem first. " * 12
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "search",
+            "description": "Search the code",
+            "parameters": {"type": "object", "properties": {"text": {"type": "string"}}},
+        },
+    }
+]
+
+
+def system(content: str) -> Json:
+    return {"role": "system", "content": content}
+
+
+def user(content: str) -> Json:
+    return {"role": "user", "content": content}
+
+
+CODER = {"name": "coder", "messages": [system("Coder. " + RULES)]}
+TOOLED = {
+    "name": "tooled",
+    "messages": [system("Tooled. " + RULES)],
+    "tools": TOOLS,
+    "chat_template_kwargs": {"enable_thinking": False},
+}
+SHORT = {"name": "short", "messages": [system("Be brief.")]}
+
+
+@contextmanager
+def warm_server(
+    model: Path, folder: Path, *arguments: str, entries: list[Any], home: dict[str, str]
+) -> Iterator[Server]:
+    write(folder / "prompts.json", entries)
+    arguments = ("--engine", "vllm-mlx", *arguments)
+    with serving(model, folder / "prompts.json", *arguments, environment=home) as server:
+        yield server
+
+
+def ask(server: Server, model: Path | str, entry: Any, content: str, **more: Any) -> Json:
+    own = {key: entry[key] for key in ("tools", "chat_template_kwargs") if key in entry}
+    return server.chat([*entry["messages"], user(content)], model=str(model), **own, **more)
+
+
+def status(server: Server) -> Json:
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/warmd/status") as answer:
+        return dict(json.load(answer))
+
+
+def delete(server: Server, path: str) -> None:
+    request = urllib.request.Request(f"http://127.0.0.1:{server.port}{path}", method="DELETE")
+    urllib.request.urlopen(request).close()
+
+
+@pytest.mark.parametrize("architecture", ["llama", "granitemoehybrid", "gemma3_text"])
+def test_requests_begin_from_what_was_warmed_and_answer_as_cold_ones(
+    architecture: str, models: dict[str, Path], tmp_path: Path, home: dict[str, str]
+) -> None:
+    model, texts = models[architecture], ("Hello", "\n\nWhat is 12?")
+    cold = []
+    arguments = (BATCHED, "--disable-prefix-cache")
+    with warm_server(model, tmp_path, *arguments, entries=[CODER, TOOLED], home=home) as server:
+        server.wait_for("engine.unwarmable")
+        for entry in (CODER, TOOLED):
+            cold += [text(ask(server, model, entry, content, max_tokens=12)) for content in texts]
+    warm = []
+    with warm_server(model, tmp_path, BATCHED, entries=[CODER, TOOLED, SHORT], home=home) as server:
+        lengths = {
+            name: server.wait_for("entry.warmed", entry=name)["tokens"] for name in ("coder", "tooled")
+        }
+        short = server.wait_for("entry.failed", entry="short")
+        assert (short["state"], short["retry_in_s"]) == ("stored_not_served", None)
+        assert "nothing shorter than 128 tokens" in short["reason"]
+        for entry in (CODER, TOOLED):
+            for content in texts:
+                warm.append(text(ask(server, model, entry, content, max_tokens=12)))
+                hit = server.wait_for("live.hit", entry=entry["name"])
+                assert hit["cached"] >= lengths[str(entry["name"])]
+        assert [entry["hits"] for entry in status(server)["entries"]] == [2, 2, 0]
+        assert server.stop() == 0
+        assert server.seen("daemon.stopped")[-1]["exit_code"] == 0
+        assert RULES[:30] not in "".join(server.lines)
+    assert warm == cold
+
+
+def test_an_edit_costs_what_it_changes_and_what_is_cleared_comes_back(
+    models: dict[str, Path], tmp_path: Path, home: dict[str, str]
+) -> None:
+    model = models["llama"]
+    with warm_server(model, tmp_path, BATCHED, entries=[CODER], home=home) as server:
+        size = server.wait_for("entry.warmed", entry="coder")["tokens"]
+        edited = {**CODER, "messages": [system("Coder. " + RULES + "Answer in one line.")]}
+        write(tmp_path / "prompts.json", [edited])
+        again = server.wait_for("entry.warmed", entry="coder")
+        assert again["tokens"] > size
+        assert again["new_tokens"] < 40
+        server.wait_for("entry.dropped", entry="coder")
+        delete(server, "/v1/cache")
+        server.wait_for("entry.lost", entry="coder")
+        assert server.wait_for("entry.warmed", entry="coder")["new_tokens"] == again["tokens"]
+        ask(server, model, edited, "Hello")
+        assert server.wait_for("live.hit", entry="coder")["cached"] == again["tokens"]
+
+
+def test_a_model_that_comes_late_and_goes_when_idle_is_warm_each_time_it_is_there(
+    models: dict[str, Path], tmp_path: Path, home: dict[str, str]
+) -> None:
+    model = models["llama"]
+    arguments = (BATCHED, "--lazy-load-model", "--auto-unload-idle-seconds", "6")
+    with warm_server(model, tmp_path, *arguments, entries=[CODER], home=home) as server:
+        server.wait_for("prompts.accepted")
+        assert status(server)["model"] is None
+        ask(server, model, CODER, "Hello")
+        server.wait_for("entry.warmed", entry="coder")
+        server.wait_for("engine.model_changed", model=None)
+        ask(server, model, CODER, "Hello again")
+        server.wait_for("entry.warmed", entry="coder")
+        assert server.stop() == 0
+
+
+def test_the_simple_engine_keeps_system_prompts_warm(
+    models: dict[str, Path], tmp_path: Path, home: dict[str, str]
+) -> None:
+    model = models["llama"]
+    with warm_server(model, tmp_path, entries=[CODER, TOOLED], home=home) as server:
+        server.wait_for("entry.warmed", entry="coder")
+        server.wait_for("entry.warmed", entry="tooled")
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/v1/cache/stats") as answer:
+            before = json.load(answer)["engine_cache"]["system_kv_cache"]["counters"]
+        # The cache serves streams only.
+        for entry in (CODER, TOOLED):
+            stream(server, model, entry)
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/v1/cache/stats") as answer:
+            after = json.load(answer)["engine_cache"]["system_kv_cache"]["counters"]
+        assert (after["hits"] - before["hits"], after["misses"] - before["misses"]) == (2, 0)
+        delete(server, "/v1/cache")
+        server.wait_for("entry.warmed", entry="coder")
+
+
+def stream(server: Server, model: Path, entry: Any) -> None:
+    own = {key: entry[key] for key in ("tools", "chat_template_kwargs") if key in entry}
+    messages = [*entry["messages"], user("Hello")]
+    body = {"model": str(model), "messages": messages, "stream": True, "max_tokens": 2, **own}
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{server.port}/v1/chat/completions",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request) as answer:
+        answer.read()
+
+
+def test_of_several_models_the_one_that_is_loaded_is_warmed(
+    models: dict[str, Path], tmp_path: Path, home: dict[str, str]
+) -> None:
+    config = tmp_path / "models.yaml"
+    sources = [{"name": name, "path": str(models[name])} for name in ("llama", "gemma3_text")]
+    config.write_text(json.dumps({"models": sources}))
+    write(tmp_path / "prompts.json", [CODER])
+    arguments = ["--engine", "vllm-mlx", "--models-config", str(config), "--memory-budget-gb", "4", BATCHED]
+    server = Server([*arguments, "--prompts", str(tmp_path / "prompts.json")], environment=home)
+    try:
+        server.wait_for("prompts.accepted")
+        ask(server, "llama", CODER, "Hello")
+        server.wait_for("entry.warmed", entry="coder")
+        ask(server, "llama", CODER, "Hello there")
+        server.wait_for("live.hit", entry="coder")
+        assert server.stop() == 0
+    finally:
+        server.process.kill()
+        server.wait()
+        for pipe in (server.process.stdout, server.process.stderr):
+            assert pipe is not None
+            pipe.close()
+        server.state.cleanup()
+
+
+def ended(*arguments: str, home: dict[str, str]) -> tuple[int, str]:
+    server = Server(["--engine", "vllm-mlx", *arguments], environment=home)
+    code = server.wait()
+    for pipe in (server.process.stdout, server.process.stderr):
+        assert pipe is not None
+        pipe.close()
+    server.state.cleanup()
+    return code, server.lines[-1] if server.lines else ""
+
+
+def test_what_is_wrong_with_the_command_line_is_one_line(
+    models: dict[str, Path], tmp_path: Path, home: dict[str, str]
+) -> None:
+    model = str(models["llama"])
+    assert ended("--model", model, "--warm-prompts", "x", home=home) == (
+        2,
+        "warmd: --warm-prompts: with warmd the prompts file is given as --prompts\n",
+    )
+    code, line = ended("--model", model, "--memory-budget-gb", "4", home=home)
+    assert (code, line) == (2, "warmd: --memory-budget-gb requires --models-config\n")
+    code, line = ended("--model", str(tmp_path / "gone"), home=home)
+    assert code == 3
+    assert "no such folder" in line
+
+
+def test_a_port_that_is_taken_is_told_before_the_model_is_loaded(
+    models: dict[str, Path], home: dict[str, str]
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        code, line = ended("--model", str(models["llama"]), "--host", "127.0.0.1", "--port", port, home=home)
+    assert code == 3
+    assert f"cannot listen on 127.0.0.1:{port}" in line
+
+
+def test_a_stop_in_mid_warming_ends_with_0(
+    models: dict[str, Path], tmp_path: Path, home: dict[str, str]
+) -> None:
+    long = {"name": "long", "messages": [system("Long. " + RULES * 30)]}
+    with warm_server(models["llama"], tmp_path, BATCHED, entries=[long], home=home) as server:
+        server.wait_for("entry.warming", entry="long")
+        assert server.stop(signal.SIGINT) == 0

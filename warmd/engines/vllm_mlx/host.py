@@ -1,0 +1,296 @@
+"""Runs vllm-mlx's server in this process, with the daemon inside its lifespan.
+
+Everything is on vllm-mlx's event loop, but for the model, which one thread of vllm-mlx owns. vllm-mlx's own
+`serve` command parses the flags and loads the model; it ends by calling `uvicorn.run`, where ours takes over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import re
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import uvicorn
+from anyio.abc import TaskGroup
+from vllm_mlx import cli, server
+
+from warmd import foreign
+from warmd.config import Settings
+from warmd.control.handlers import make_handlers
+from warmd.control.place import state_folder
+from warmd.control.run import Control, control_of
+from warmd.crash.quarantine import Quarantine
+from warmd.crash.starts import forget_failed_starts
+from warmd.daemon import Daemon
+from warmd.engines.mlx_lm.folder import ModelError, check_model_folder
+from warmd.engines.vllm_mlx.address import listen
+from warmd.engines.vllm_mlx.app import WithSite, attach_to_lifespan
+from warmd.engines.vllm_mlx.engine import VllmMlxEngine
+from warmd.errors import CannotStartError, UsageError
+from warmd.events import FOREIGN, Event, make_event
+from warmd.logs import Log
+from warmd.memory.size import parse_limit
+from warmd.rates import Rates
+from warmd.repeats import REPORT_SECONDS
+from warmd.signals import SIGNALS, Terminal, force_next_stop, meaning
+from warmd.web.live import Live
+from warmd.web.recent import Recent
+from warmd.web.site import Site
+
+DRAIN_SECONDS = 2
+"""How long answers may go on after a stop."""
+FAILED_START_SECONDS = 60.0
+"""A server that has run for so long has started."""
+
+
+class NotStartedError(CannotStartError):
+    """vllm-mlx's server ended before it served."""
+
+    def __init__(self) -> None:
+        super().__init__("vllm-mlx's server did not start; --log-level DEBUG shows what it says")
+
+
+class OursError(UsageError):
+    """A flag of vllm-mlx that ours takes the place of."""
+
+    def __init__(self) -> None:
+        super().__init__("--warm-prompts: with warmd the prompts file is given as --prompts")
+
+
+@dataclass(slots=True)
+class Host:
+    """One run of the server.
+
+    Attributes:
+        prompts: The warm-prompts file.
+        server_args: What follows ``vllm-mlx serve``.
+        settings: Timings and bounds.
+        log: Where events go.
+        stop_reason: The signal that ended it.
+    """
+
+    prompts: Path
+    server_args: list[str]
+    settings: Settings
+    log: Log
+    stop_reason: str = ""
+    _args: Any = field(init=False, default=None)
+    _socket: socket.socket | None = field(init=False, default=None)
+    _site: Site | None = field(init=False, default=None)
+    _server: Any = field(init=False, default=None)
+    _engine: Any = field(init=False, default=None)
+    _is_started: bool = field(init=False, default=False)
+    _ready: anyio.Event = field(init=False, default_factory=anyio.Event)
+
+    @property
+    def _state(self) -> Path:
+        return state_folder(self.settings.state)
+
+    def run(self) -> None:
+        """Serve until stopped.
+
+        Raises:
+            UsageError: vllm-mlx does not take these flags.
+            CannotStartError: Something that trying again would not change.
+        """
+        self._args = cli.create_parser().parse_args(["serve", *self.server_args])
+        if self._args.warm_prompts:
+            raise OursError
+        check_model_folder(self._args.model)
+        foreign.adopt_loggers()
+        stderr = sys.stderr
+        foreign.capture_stderr(self.log)
+        if self.log.level != "debug":
+            # A dozen lines a request, and without what they fill in they say nothing.
+            for name in ("vllm_mlx", "uvicorn"):
+                logging.getLogger(name).setLevel(logging.WARNING)
+        try:
+            self._listen_and_serve()
+        except UsageError:
+            # It is told on the terminal, as every mistake on a command line is.
+            sys.stderr = stderr
+            raise
+
+    def _listen_and_serve(self) -> None:
+        with control_of(self._state, self.log) as control, self._seams(control):
+            self._socket = listen(self._args.host, self._args.port)
+            with contextlib.closing(self._socket):
+                self._serve()
+
+    def _serve(self) -> None:
+        said = io.StringIO()
+        try:
+            # Its banner is for people who read terminals, and our stdout stays empty.
+            with contextlib.redirect_stdout(said):
+                cli.serve_command(self._args)
+        except SystemExit:
+            errors = re.findall(r"^Error: (.+)", said.getvalue(), re.MULTILINE)
+            if errors:
+                raise UsageError(errors[-1]) from None
+            raise NotStartedError from None
+        except Exception as error:
+            if self._is_started or isinstance(error, CannotStartError):
+                raise
+            self.log.write(FOREIGN, "error", logger="vllm_mlx", **foreign.describe_exception(error))
+            # No request has come yet: what it says is about files and flags.
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ModelError(str(self._args.model or self._args.models_config), reason) from None
+
+    @contextlib.contextmanager
+    def _seams(self, control: Control) -> Iterator[None]:
+        """Put ours where vllm-mlx's command looks for it."""
+        before, lifespan = uvicorn.run, server.app.router.lifespan_context
+        uvicorn.run = self._run_uvicorn
+        attach_to_lifespan(server.app, lambda: self._attached(control))
+        try:
+            yield
+        finally:
+            uvicorn.run, server.app.router.lifespan_context = before, lifespan
+
+    def _run_uvicorn(self, app: Any, **options: Any) -> None:
+        """Takes the place of `uvicorn.run`: the address is ours already, and it prints nothing."""
+        assert self._socket is not None
+        left = ("/metrics",) if self._args.enable_metrics else ()
+        config = uvicorn.Config(
+            WithSite(app, lambda: self._site, left),
+            host=self._args.host,
+            port=self._args.port,
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=DRAIN_SECONDS,
+        )
+        uvicorn_server = self._server = _Server(config)
+        uvicorn_server.run(sockets=[self._socket])
+        if not uvicorn_server.started:
+            raise NotStartedError
+
+    @contextlib.asynccontextmanager
+    async def _attached(self, control: Control) -> AsyncIterator[None]:
+        """The daemon, beside the server. Nothing that goes wrong in it ends the server."""
+        self._is_started = True
+        engine = VllmMlxEngine(self._current, self.settings.warm)
+        recent = Recent(Rates(self._state, self._emit) if control.owns_folder else self._emit)
+        limit = str(parse_limit(self.settings.memory.limit) or "auto")
+        quarantine = Quarantine(self._state if control.owns_folder else None, limit, recent)
+        url = _url(self._args.host, self._args.port)
+        daemon = Daemon(engine, self.prompts, self.settings, emit=recent, url=url, quarantine=quarantine)
+        self._site = Site(Live(daemon.statistics, recent).look, self._problem, self._args.host)
+        error: Exception | None = None
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(control.serve, make_handlers(daemon))
+            tasks.start_soon(self._run_apart, daemon.run)
+            tasks.start_soon(self._forget_failed_starts)
+            tasks.start_soon(self._summarise)
+            tasks.start_soon(self._follow_signals, daemon, tasks)
+            try:
+                yield
+            except Exception as caught:  # noqa: BLE001 - raised below: a task group would wrap it
+                error = caught
+            tasks.cancel_scope.cancel()
+        if error is not None:
+            raise error
+
+    async def _run_apart(self, run: Callable[[], Any]) -> None:
+        try:
+            await run()
+        except Exception as error:  # noqa: BLE001 - the server serves on without us
+            self.log.write(FOREIGN, "error", logger="warmd", **foreign.describe_exception(error))
+
+    def _emit(self, event: Event) -> None:
+        self.log(event)
+        if event.name == "daemon.ready":
+            self._ready.set()
+
+    async def _forget_failed_starts(self) -> None:
+        # With a model that is loaded only when a request comes, there is no more to wait for.
+        with anyio.move_on_after(FAILED_START_SECONDS):
+            await self._ready.wait()
+        await anyio.to_thread.run_sync(forget_failed_starts, self._state, abandon_on_cancel=True)
+
+    async def _summarise(self) -> None:
+        """Tell of repeated errors when nothing else is logged."""
+        while True:
+            await anyio.sleep(REPORT_SECONDS)
+            self.log.summarise()
+
+    async def _follow_signals(self, daemon: Daemon, tasks: TaskGroup) -> None:
+        """As uvicorn does not: its own handling would end the process with the signal."""
+        terminal = Terminal(sys.stderr)
+        with anyio.open_signal_receiver(*SIGNALS) as signals:
+            async for number in signals:
+                asked = meaning(number, terminal)
+                if asked == "stop":
+                    self.stop_reason = signal.Signals(number).name
+                    break
+                if asked == "reload":
+                    tasks.start_soon(daemon.reload)
+                else:
+                    daemon.report()
+        force_next_stop()
+        self.log(make_event("daemon.stopping", reason=self.stop_reason))
+        self._server.should_exit = True
+
+    def _current(self) -> Any:
+        """The engine that is loaded now. Of several models one is followed for as long as it stays."""
+        if server._model_manager is not None:
+            loaded = [item.engine for item in server._model_manager._loaded.values()]
+            if self._engine not in loaded:
+                self._engine = server._model_manager.get_metrics_engine()
+            return self._engine
+        if server._residency_manager is not None:
+            return server._residency_manager.get_engine(server._default_model_key)
+        return server._engine
+
+    def _problem(self) -> str | None:
+        """Why no request can be taken now, in one line, or None. From any thread."""
+        if self.stop_reason:
+            return "the server is stopping"
+        engine = self._current()
+        # One that is not loaded is loaded by the next request.
+        return None if engine is None or engine.is_healthy() else "the engine has died"
+
+
+class _Server(uvicorn.Server):  # type: ignore[misc] # not installed where types are checked
+    """uvicorn's server, which leaves the signals to us."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Nothing is captured: uvicorn's own would raise the signal again afterwards."""
+        yield
+
+
+def serve(host: Host) -> int:
+    """Run a host and report how it ended.
+
+    Returns:
+        0, after a signal.
+
+    Raises:
+        UsageError: vllm-mlx does not take these flags.
+        CannotStartError: It cannot start, which has been logged.
+    """
+    try:
+        host.run()
+    except CannotStartError as error:
+        host.log(make_event("daemon.stopped", level="error", exit_code=error.exit_code, reason=str(error)))
+        error.is_told = True
+        raise
+    host.log.summarise(everything=True)
+    host.log(make_event("daemon.stopped", exit_code=0, reason=host.stop_reason))
+    # Threads of vllm-mlx that are still at work would hold the process up, or abort it.
+    os._exit(0)
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
