@@ -35,7 +35,6 @@ COMMANDS = (
     "logs",
     "doctor",
     "completion",
-    "bench",
     "schema",
 )
 """Each is a module of `warmd.commands`."""

@@ -163,15 +163,19 @@ class HttpEngine:
 
     async def _look(self) -> None:
         try:
-            models = await self._server.models()
+            found = choose_model(await self._server.models(), self._model)
         except (UnreachableError, AnswerError) as error:
+            if isinstance(error, AnswerError) and not error.is_refusal and self._model is not None:
+                # It is there. mlx_lm.server, for one, cannot list its models without a Hugging Face cache.
+                self._become((self._model, None))
+                return
             self._become(None)
             if str(error) != self._problem:
                 self._problem = str(error)
                 self._emit(make_event("engine.unreachable", url=self._server.base_url, reason=str(error)))
             return
         self._problem = None
-        self._become(choose_model(models, self._model))
+        self._become(found)
 
     def _become(self, found: tuple[str, str | None] | None) -> None:
         """Start over where the model (its name, and why it cannot be used) is another than before."""

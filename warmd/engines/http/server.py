@@ -38,6 +38,11 @@ class AnswerError(WarmdError):
         super().__init__(f"the server answered {found}")
         self.status = status
 
+    @property
+    def is_refusal(self) -> bool:
+        """True when it is about who asks, not about what."""
+        return self.status in (401, 403)
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
