@@ -315,9 +315,7 @@ class Daemon:
             return
         slot = self._ledger.slots[key]
         self.rewarm(slot.names)
-        self._losses.note(
-            slot, slot.names, f"a request finds {cached} of {slot.tokens} tokens in the cache"
-        )
+        self._losses.note(slot, slot.names, f"a request finds {cached} of {slot.tokens} tokens in the cache")
 
     def _apply(self, plan: Plan, warmer: Warmer, memory: Memory | None) -> None:
         is_told = memory is not None and memory.blocked is not None

@@ -64,9 +64,7 @@ class Sidecar:
         except CannotStartError as error:
             self.exit_code, self.stop_reason = error.exit_code, str(error)
         level: Any = None if self.exit_code == 0 else "error"
-        stopped = make_event(
-            "daemon.stopped", level=level, exit_code=self.exit_code, reason=self.stop_reason
-        )
+        stopped = make_event("daemon.stopped", level=level, exit_code=self.exit_code, reason=self.stop_reason)
         self.log(stopped)
         return self.exit_code
 

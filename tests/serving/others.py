@@ -45,6 +45,10 @@ def _wait_until_it_answers(url: str, process: subprocess.Popen[bytes]) -> None:
         try:
             with urllib.request.urlopen(f"{url}/v1/models", timeout=PATIENCE):
                 return
+        except urllib.error.HTTPError as error:
+            # It wants a key.
+            error.close()
+            return
         except (urllib.error.URLError, ConnectionError):
             time.sleep(0.1)
     raise AssertionError("the server does not answer")

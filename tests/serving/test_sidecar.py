@@ -18,6 +18,7 @@ from tests.serving.others import running
 from tests.serving.process import PATIENCE, Json, Server, beside, cached, free_port, serving, write
 
 CANARY = "zanzibar-9c1e"
+KEY = "sk-quagga-77"
 RULES = f"{CANARY} You are a careful reviewer of code. " * 12
 
 
@@ -101,9 +102,16 @@ def test_it_warms_vllm_mlx(models: dict[str, Path], tmp_path: Path) -> None:
     port, prompts = free_port(), tmp_path / "prompts.json"
     write(prompts, [named("coder", RULES)])
     line = [program, "serve", str(models["llama"]), "--port", str(port), "--continuous-batching"]
-    with running(line, port, tmp_path) as url, beside(url, prompts) as sidecar:
-        assert sidecar.wait_for("entry.warmed", entry="coder")["tokens"] > 100
-        assert sidecar.stop() == 0
+    with running([*line, "--api-key", KEY], port, tmp_path) as url:
+        with beside(url, prompts) as sidecar:
+            assert "the server answered 401" in sidecar.wait_for("engine.unreachable")["reason"]
+        (tmp_path / "key").write_text(f"{KEY}\n")
+        with beside(url, prompts, "--api-key-file", str(tmp_path / "key"), "--log-level", "DEBUG") as sidecar:
+            warmed = sidecar.wait_for("entry.warmed", entry="coder")
+            assert warmed["tokens"] > 100
+            assert sidecar.stop() == 0
+            assert KEY not in "".join(sidecar.lines)
+            assert CANARY not in "".join(sidecar.lines)
 
 
 @pytest.mark.smollm

@@ -10,6 +10,8 @@ import httpx2
 
 from warmd.errors import UsageError
 
+LAST_PORT = 65535
+
 
 def parse_base_url(text: str) -> str:
     """The address without a slash or ``/v1`` at its end; both ways to write it are in use.
@@ -22,7 +24,7 @@ def parse_base_url(text: str) -> str:
     # Some ports raise a plain ValueError.
     except (httpx2.InvalidURL, ValueError):
         raise UsageError("--base-url: expected an address such as http://localhost:8080") from None
-    if url.scheme not in ("http", "https") or not url.host:
+    if url.scheme not in ("http", "https") or not url.host or (url.port or 0) > LAST_PORT:
         raise UsageError("--base-url: expected an address such as http://localhost:8080")
     if url.userinfo:
         # An address is logged and shown; a password must not be.

@@ -26,7 +26,7 @@ from warmd.prompts.document import Entry
 
 USER_TEXT = "Hello."
 TAIL_TOKENS = 64
-"""What a template is taken to put around a short user text, where the server does not answer to that alone."""
+"""What a short user text is taken to be in a template, where the server does not answer to that alone."""
 BLOCK_TOKENS = 256
 """Servers that keep their cache in blocks serve whole ones only: this much less is still served."""
 SHOWN_MODELS = 5
@@ -66,6 +66,7 @@ class HttpEngine:
         self._held: dict[str, Held] = {}
         self._sizes: dict[str, int] = {}
         self._tail: int | None = None
+        self._counting = anyio.Lock()
         self._has_looked = False
         self._doubt = anyio.Event()
         # Other words each time, also after a restart: a request that comes again would be what is found.
@@ -144,7 +145,7 @@ class HttpEngine:
         return Warmed(size, new, size - new, None)
 
     async def look_up(self, entry: Entry, prefix: Prefix) -> int | None:
-        """Send the entry's request with another user text; None when the server does not tell what was cached.
+        """Send the entry's request with another user text; None when it does not tell what was cached.
 
         Raises:
             UnreachableError: The server cannot be talked to.
@@ -199,14 +200,15 @@ class HttpEngine:
 
     async def _tail_tokens(self) -> int:
         """Tokens of a request of nothing but a user text."""
-        if self._tail is None:
-            tail = TAIL_TOKENS
-            # Some templates want a system message; then a guess has to do.
-            with suppress(AnswerError):
-                usage = await self._prefill({"messages": [{"role": "user", "content": USER_TEXT}]})
-                tail = tail if usage.prompt is None else usage.prompt
-            self._tail = tail
-        return self._tail
+        async with self._counting:
+            if self._tail is None:
+                tail = TAIL_TOKENS
+                # Some templates want a system message; then a guess has to do.
+                with suppress(AnswerError):
+                    usage = await self._prefill({"messages": [{"role": "user", "content": USER_TEXT}]})
+                    tail = tail if usage.prompt is None else usage.prompt
+                self._tail = tail
+            return self._tail
 
 
 def make_request(entry: Entry, user_text: str) -> Request:

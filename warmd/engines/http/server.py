@@ -21,6 +21,9 @@ LIST_SECONDS = 30.0
 """What a server may take to list its models: some do little else while they prefill."""
 
 
+HINTS = {401: " (is the API key right?)", 403: " (is the API key right?)", 404: " (is the path right?)"}
+
+
 class UnreachableError(WarmdError):
     """The server cannot be talked to."""
 
@@ -33,8 +36,7 @@ class AnswerError(WarmdError):
     """
 
     def __init__(self, status: int) -> None:
-        hints = {401: " (is the API key right?)", 403: " (is the API key right?)", 404: " (is the path right?)"}
-        found = f"{status}{hints.get(status, '')}" if status != 200 else "with something that cannot be read"
+        found = f"{status}{HINTS.get(status, '')}" if status != 200 else "with something that cannot be read"
         super().__init__(f"the server answered {found}")
         self.status = status
 
@@ -98,7 +100,8 @@ class ChatServer:
             UnreachableError: It cannot be talked to.
             AnswerError: It answers something else.
         """
-        found = await self._ask("GET", "models", timeout=httpx2.Timeout(LIST_SECONDS, connect=CONNECT_SECONDS))
+        timeout = httpx2.Timeout(LIST_SECONDS, connect=CONNECT_SECONDS)
+        found = await self._ask("GET", "models", timeout=timeout)
         try:
             return tuple(str(model["id"]) for model in found["data"])
         except (TypeError, KeyError):
