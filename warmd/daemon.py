@@ -25,7 +25,7 @@ from warmd.again import choose
 from warmd.clock import Clock, DayWatch
 from warmd.config import Settings
 from warmd.crash.quarantine import Quarantine
-from warmd.engines.base import Engine, EngineDiedError, Identity, Warmed
+from warmd.engines.base import Engine, EngineDiedError, Identity, Reported
 from warmd.errors import ElsewhereError
 from warmd.events import Emit
 from warmd.ledger import Ledger, Slot
@@ -296,7 +296,7 @@ class Daemon:
                 self._losses.note(slot, warm_before, "the engine no longer holds it")
             elif slot.state == "warm":
                 # Entries that came to share a prefix which is warm are warm without any work.
-                warmed = Warmed(slot.tokens, 0, slot.tokens, held[key].kv_bytes)
+                warmed = Reported(slot.tokens, 0, slot.tokens, held[key].kv_bytes)
                 self._tell.warmed(warmed, 0.0, [n for n in slot.names if n not in warm_before])
 
     def _keep_away(self, key: str, slot: Slot) -> None:

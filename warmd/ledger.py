@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from time import time
 
-from warmd.engines.base import Held, Prefix, Warmed
+from warmd.engines.base import Held, Prefix, Reported, Warmed
 from warmd.errors import ElsewhereError, NotWarmableError, RenderError, VolatileError
 from warmd.plan import Wanted
 from warmd.progress import Progress
@@ -90,7 +90,7 @@ class Slot:
         self.done_tokens = done
         self.progress.note(done)
 
-    def mark_held(self, warmed: Warmed, *, cached: int | None) -> None:
+    def mark_held(self, warmed: Warmed | Reported, *, cached: int | None) -> None:
         """The engine holds it; `cached` tokens is what a look-up found, None if there was no way to look."""
         self.failures, self.not_before, self.reason, self.needed, self.shortages = 0, 0.0, None, 0, 0
         self.source, self.warmed_at, self.state = warmed.source, time(), "warm"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from warmd import __version__
 from warmd.admission import EntryCost
-from warmd.engines.base import Identity, LiveRequest, Warmed
+from warmd.engines.base import Identity, LiveRequest, Reported, Warmed
 from warmd.errors import RenderError, VolatileError
 from warmd.events import Emit, make_event
 from warmd.ledger import Slot, problem_status
@@ -131,7 +131,7 @@ class Teller:
         for name in slot.names:
             self._emit(make_event("entry.warming", entry=name, tokens=slot.tokens))
 
-    def warmed(self, warmed: Warmed, milliseconds: float, names: Iterable[str]) -> None:
+    def warmed(self, warmed: Warmed | Reported, milliseconds: float, names: Iterable[str]) -> None:
         """A prefix is held and served; `names` are the entries for which that is news."""
         for name in names:
             self._emit(
@@ -150,7 +150,7 @@ class Teller:
                 )
             )
             # Further entries with the same tokens cost nothing.
-            warmed = Warmed(warmed.tokens, 0, warmed.tokens, warmed.kv_bytes, warmed.source)
+            warmed = Reported(warmed.tokens, 0, warmed.tokens, warmed.kv_bytes, warmed.source)
 
     def hit(self, slot: Slot, request: LiveRequest) -> None:
         """A live request began from all of a prefix."""

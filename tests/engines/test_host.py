@@ -83,7 +83,7 @@ class UnfinishedHost(Host):
         yield SilentOutput(False)
 
 
-async def warm(engine: Engine, entry: Entry) -> Warmed:
+async def warm(engine: Engine, entry: Entry) -> Warmed | Reported:
     return await engine.warm(await engine.render(entry), lambda done: None)
 
 

@@ -67,7 +67,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Warmed:
-    """What one warming did. Counts are tokens, sizes bytes; None is what the engine does not tell.
+    """What one warming did. Counts are tokens, sizes bytes.
 
     Attributes:
         tokens: Length of the prefix.
@@ -80,10 +80,24 @@ class Warmed:
         disk_ms: Milliseconds that this took.
     """
 
+    tokens: int
+    new_tokens: int
+    reused_tokens: int
+    kv_bytes: int | None
+    source: Literal["prefill", "disk"] = "prefill"
+    disk_tokens: int = 0
+    disk_bytes: int = 0
+    disk_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """The same of an engine that knows only what a server reports; None is what that does not."""
+
     tokens: int | None
     new_tokens: int | None
     reused_tokens: int | None
-    kv_bytes: int | None
+    kv_bytes: int | None = None
     source: Literal["prefill", "disk"] = "prefill"
     disk_tokens: int = 0
     disk_bytes: int = 0
@@ -202,7 +216,7 @@ class Engine(Protocol):
             RenderError: This entry cannot be rendered, or (`NotWarmableError`) not be kept warm.
         """
 
-    async def warm(self, prefix: Prefix, on_progress: Callable[[int], None]) -> Warmed:
+    async def warm(self, prefix: Prefix, on_progress: Callable[[int], None]) -> Warmed | Reported:
         """Prefill a prefix and hold its state. `on_progress` is called with the tokens done so far.
 
         Raises:

@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from tests.engines.http.scripted import Script, scripted, usage
-from warmd.engines.base import Warmed
+from warmd.engines.base import Reported
 from warmd.engines.http import ChatServer, HttpEngine
 from warmd.engines.http.engine import choose_model, served
 from warmd.engines.http.server import AnswerError, UnreachableError, Usage, read_usage
@@ -50,7 +50,7 @@ class Stage:
         await self.server.__aexit__(None, None, None)
 
 
-async def warm(engine: HttpEngine, item: Entry) -> Warmed:
+async def warm(engine: HttpEngine, item: Entry) -> Reported:
     return await engine.warm(await engine.render(item), lambda done: None)
 
 
@@ -60,7 +60,7 @@ async def test_an_entry_is_warmed_by_a_request_of_its_own_for_one_token() -> Non
     item = entry(tools=(tool,), chat_template_kwargs={"enable_thinking": False})
     with scripted(script) as url:
         async with Stage(url) as engine:
-            assert Warmed(100, 100, 0, None) == await warm(engine, item)
+            assert Reported(100, 100, 0) == await warm(engine, item)
     alone, request = script.requests
     assert [message["role"] for message in alone["messages"]] == ["user"]
     assert request == {
@@ -120,7 +120,7 @@ async def test_a_server_that_tells_nothing_of_its_cache_is_not_believed_nor_doub
     with scripted(Script(usage=[usage(20), usage(120)])) as url:
         async with Stage(url) as engine:
             prefix = await engine.render(entry())
-            assert Warmed(100, None, None, None) == await engine.warm(prefix, lambda done: None)
+            assert Reported(100, None, None) == await engine.warm(prefix, lambda done: None)
             assert await engine.look_up(entry(), prefix) is None
             assert list(engine.held()) == [prefix.key]
             await engine.drop([prefix.key])

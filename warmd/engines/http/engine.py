@@ -17,7 +17,7 @@ from typing import Any
 
 import anyio
 
-from warmd.engines.base import Held, Identity, LiveRequest, Prefix, Warmed
+from warmd.engines.base import Held, Identity, LiveRequest, Prefix, Reported
 from warmd.engines.http.server import AnswerError, ChatServer, UnreachableError, Usage
 from warmd.errors import NotWarmableError
 from warmd.events import Emit, make_event
@@ -122,7 +122,7 @@ class HttpEngine:
         self._requests[prefix.key] = make_request(entry, USER_TEXT)
         return prefix
 
-    async def warm(self, prefix: Prefix, on_progress: Callable[[int], None]) -> Warmed:
+    async def warm(self, prefix: Prefix, on_progress: Callable[[int], None]) -> Reported:
         """Send the entry's request for one token.
 
         Raises:
@@ -137,12 +137,12 @@ class HttpEngine:
             raise UnreachableError("the server was restarted meanwhile")
         self._held[prefix.key] = Held(None)
         if usage.prompt is None:
-            return Warmed(None, None, None, None)
+            return Reported(None, None, None)
         size = self._sizes[prefix.key] = max(1, usage.prompt - tail)
         if usage.cached is None:
-            return Warmed(size, None, None, None)
+            return Reported(size, None, None)
         new = min(size, max(0, usage.prompt - usage.cached))
-        return Warmed(size, new, size - new, None)
+        return Reported(size, new, size - new)
 
     async def look_up(self, entry: Entry, prefix: Prefix) -> int | None:
         """Send the entry's request with another user text; None when it does not tell what was cached.
