@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
-from collections.abc import Callable
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 import anyio
+from anyio.abc import TaskGroup
 
 from warmd import foreign
 from warmd.config import Settings
@@ -23,8 +22,7 @@ from warmd.engines.http import ChatServer, HttpEngine
 from warmd.errors import CannotStartError
 from warmd.events import FOREIGN, make_event
 from warmd.logs import Log
-
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+from warmd.signals import SIGNALS, Terminal, force_next_stop, meaning
 
 
 @dataclass(slots=True)
@@ -56,8 +54,6 @@ class Sidecar:
         Returns:
             The exit code: 0 after a signal, 1 after a fault of ours, 3 when it cannot start.
         """
-        for number in STOP_SIGNALS:
-            signal.signal(number, _exit_early)
         try:
             with control_of(state_folder(self.settings.state), self.log) as control:
                 anyio.run(self._main, control)
@@ -77,8 +73,9 @@ class Sidecar:
         async with server:
             try:
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(self._stop_on_signal, tasks.cancel_scope.cancel)
-                    tasks.start_soon(control.serve, {**make_handlers(daemon), "capture": _cannot_capture})
+                    tasks.start_soon(self._follow_signals, daemon, tasks)
+                    # Whoever reads that it is ready may call commands at once.
+                    await tasks.start(control.serve, {**make_handlers(daemon), "capture": _cannot_capture})
                     await daemon.run()
             except* Exception as group:  # noqa: BLE001 - whatever it is, the process must not live on half
                 broken = group
@@ -86,26 +83,23 @@ class Sidecar:
             self.exit_code, self.stop_reason = 1, "the daemon ended with an unexpected error"
             self.log.write(FOREIGN, "error", logger="warmd", **foreign.describe_exception(broken))
 
-    async def _stop_on_signal(self, stop: Callable[[], None]) -> None:
-        with anyio.open_signal_receiver(*STOP_SIGNALS) as signals:
+    async def _follow_signals(self, daemon: Daemon, tasks: TaskGroup) -> None:
+        terminal = Terminal(sys.stderr)
+        with anyio.open_signal_receiver(*SIGNALS) as signals:
             async for number in signals:
-                self.stop_reason = signal.Signals(number).name
-                break
-        for number in STOP_SIGNALS:
-            signal.signal(number, _force)
+                asked = meaning(number, terminal)
+                if asked == "stop":
+                    self.stop_reason = signal.Signals(number).name
+                    break
+                if asked == "reload":
+                    tasks.start_soon(daemon.reload)
+                else:
+                    daemon.report()
+        force_next_stop()
         self.log(make_event("daemon.stopping", reason=self.stop_reason))
-        stop()
+        tasks.cancel_scope.cancel()
 
 
 async def _cannot_capture(arguments: dict[str, Any]) -> Any:
     """It would wait for ever."""
     raise ControlError("a sidecar does not see the server's requests: there is nothing to capture")
-
-
-def _exit_early(number: int, frame: FrameType | None) -> NoReturn:
-    """A stop before the event loop listens to signals: there is nothing to lose yet."""
-    os._exit(0)
-
-
-def _force(number: int, frame: FrameType | None) -> NoReturn:
-    os._exit(128 + number)

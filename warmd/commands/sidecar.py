@@ -33,9 +33,8 @@ def add_parser(subparsers: Any) -> None:
     key.add_argument("--api-key-file", metavar="FILE", help="file with the server's API key")
     parser.add_argument(
         "--log-level",
-        default="INFO",
         choices=["DEBUG", "INFO", "WARNING", "ERROR"],
-        help="the lowest level that is logged (default: INFO)",
+        help="the lowest level that is logged (default: from the config)",
     )
     parser.set_defaults(run=run)
 
@@ -45,8 +44,11 @@ def run(args: argparse.Namespace) -> int:
     # Imported here: structlog and the HTTP client take longer to import than `warmd check` takes in all.
     from warmd import foreign
     from warmd.engines.http.address import parse_base_url, read_api_key
-    from warmd.logs import Log
+    from warmd.logs import open_log
     from warmd.sidecar import Sidecar
+    from warmd.signals import hold_signals
+
+    hold_signals()
 
     if sys.stderr is None:
         # Started with standard error closed: other libraries write there without asking.
@@ -55,7 +57,8 @@ def run(args: argparse.Namespace) -> int:
     base_url = parse_base_url(args.base_url)
     api_key = read_api_key(args.api_key_env, expand_home(args.api_key_file) if args.api_key_file else None)
     prompts = expand_home(args.prompts or settings.prompts.path).absolute()
-    log = Log(sys.stderr, pretty=sys.stderr.isatty(), level=args.log_level.lower())
+    # Without the file of the settings: that is the server's, which may run as well.
+    log = open_log(sys.stderr, level=args.log_level.lower() if args.log_level else settings.log.level)
     foreign.capture(log, log.level)
     foreign.capture_stderr(log)
     return Sidecar(prompts, base_url, args.model, api_key, settings, log).run()
