@@ -35,6 +35,7 @@ COMMANDS = (
     "logs",
     "doctor",
     "completion",
+    "bench",
     "schema",
 )
 """Each is a module of `warmd.commands`."""

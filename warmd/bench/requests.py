@@ -15,10 +15,11 @@ from warmd.prompts.document import Entry, Message
 
 Request = dict[str, Any]
 
-_WORDS = """
-    apples bridges castles doctors engines farmers gardens hammers islands jackets kitchens ladders mirrors
-    needles oranges pencils quilts rivers summers tables umbrellas valleys windows xylophones yards zebras
-    """.split()
+_WORDS = (
+    *("apples", "bridges", "castles", "doctors", "engines", "farmers", "gardens", "hammers", "islands"),
+    *("jackets", "kitchens", "ladders", "mirrors", "needles", "oranges", "pencils", "quilts", "rivers"),
+    *("summers", "tables", "umbrellas", "valleys", "windows", "xylophones", "yards", "zebras"),
+)
 USER_WORDS = 32
 """Length of a user's text."""
 

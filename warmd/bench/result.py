@@ -1,4 +1,4 @@
-"""What was measured, and how. Times are seconds, sizes bytes, counts tokens; None is what could not be told."""
+"""What was measured, and how. Times are seconds, sizes bytes, counts tokens; None is what cannot be told."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 HOW = {
-    "cold_s": "a request of the entry with another beginning of its text and tools, so that no cache knows it",
+    "cold_s": "a request of the entry with another beginning of its text and tools, which no cache knows",
     "warm_s": "a request of the entry, each with other words of the user",
     "tail_s": "a request of the same user's words alone, with what the template puts around them",
     "edit_tokens": 'prefilled after " Be brief." was added to the last text of the entry, all else as it was',
@@ -17,10 +17,10 @@ HOW = {
         "compared with the same request while nothing is warmed, in turns"
     ),
     "times": (
-        "each time is that of a whole HTTP answer of one token: connecting, HTTP and JSON included; medians of "
+        "each is that of a whole HTTP answer of one token: connecting, HTTP and JSON included; medians of "
         "the rounds, in each of which every kind of request comes once for every entry and server, in turning "
         "order. mlx-lm's own prompt cache is off, so that only warm prefixes help. Requests are the same in "
-        "every run"
+        "each run"
     ),
     "compare": (
         "the other server gets the same requests; what is its warm time comes after one request of the entry "
@@ -35,13 +35,15 @@ class Times:
     """Medians of one entry on one server.
 
     Attributes:
-        cached: Of the last warm request, the tokens that came from a cache.
+        cold_cached: Tokens of cold requests that came from a cache all the same, at most.
+        warm_cached: Tokens of warm requests that came from one, at least.
     """
 
     cold_s: float | None = None
     warm_s: float | None = None
     tail_s: float | None = None
-    cached: int | None = None
+    cold_cached: int | None = None
+    warm_cached: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A `warmd serve` of our own: on a free port, with a state folder and a prompts file that nobody else uses."""
+"""A `warmd serve` of our own: on a free port, with a state folder and a prompts file for itself."""
 
 from __future__ import annotations
 
@@ -79,7 +79,8 @@ class OwnServer:
                 if event.get("event") in names and all(event.get(key) == fields[key] for key in fields):
                     return event
             if self._has_ended:
-                raise ServerEndedError(next((e["reason"] for e in self.events[::-1] if e.get("reason")), None))
+                reasons = [event["reason"] for event in self.events if event.get("reason")]
+                raise ServerEndedError(str(reasons[-1]) if reasons else None)
             self._news = anyio.Event()
             await self._news.wait()
 
@@ -124,14 +125,19 @@ async def own_server(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env={**os.environ, **variables}
     )
     server = OwnServer(folder, port)
+    error: Exception | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(server.read, process)
         try:
             yield server
+        except Exception as caught:  # noqa: BLE001 - raised below: a task group would wrap it
+            error = caught
         finally:
             with anyio.CancelScope(shield=True):
                 await _end(process)
                 tasks.cancel_scope.cancel()
+    if error is not None:
+        raise error
 
 
 async def _end(process: Process) -> None:

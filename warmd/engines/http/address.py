@@ -13,7 +13,7 @@ from warmd.errors import UsageError
 LAST_PORT = 65535
 
 
-def parse_base_url(text: str) -> str:
+def parse_base_url(text: str, flag: str = "--base-url") -> str:
     """The address without a slash or ``/v1`` at its end; both ways to write it are in use.
 
     Raises:
@@ -23,14 +23,14 @@ def parse_base_url(text: str) -> str:
         url = httpx2.URL(text)
     # Some ports raise a plain ValueError.
     except (httpx2.InvalidURL, ValueError):
-        raise UsageError("--base-url: expected an address such as http://localhost:8080") from None
+        raise UsageError(f"{flag}: expected an address such as http://localhost:8080") from None
     if url.scheme not in ("http", "https") or not url.host or (url.port or 0) > LAST_PORT:
-        raise UsageError("--base-url: expected an address such as http://localhost:8080")
+        raise UsageError(f"{flag}: expected an address such as http://localhost:8080")
     if url.userinfo:
         # An address is logged and shown; a password must not be.
-        raise UsageError("--base-url: expected no user name or password; see --api-key-file")
+        raise UsageError(f"{flag}: expected no user name or password; see --api-key-file")
     if url.query or url.fragment:
-        raise UsageError("--base-url: expected nothing behind the path")
+        raise UsageError(f"{flag}: expected nothing behind the path")
     return str(url).rstrip("/").removesuffix("/v1")
 
 
