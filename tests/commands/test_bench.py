@@ -43,17 +43,8 @@ def test_it_measures_every_entry_and_another_server(models: dict[str, Path], tmp
     script = Script(usage=[usage(120, 0)])
     with scripted(script) as url:
         done = warmd(
-            *(
-                "bench",
-                "--model",
-                str(models["llama"]),
-                "--prompts",
-                "prompts.json",
-                "--rounds",
-                "2",
-                "--json",
-            ),
-            *("--compare", url),
+            *("bench", "--model", str(models["llama"]), "--prompts", "prompts.json"),
+            *("--rounds", "2", "--json", "--compare", url),
             cwd=tmp_path,
         )
     assert (done.returncode, done.stderr) == (0, "")
@@ -147,7 +138,8 @@ def test_the_report_says_what_was_found_and_how() -> None:
         "",
         "4.1 KB held for all entries",
         "7.5 s from a restart until all is warm, loading the model included",
-        "a request beside the warming of a: 500 ms instead of 250 ms; 2 of 3 requests were answered while that went on",
+        "a request beside the warming of a: 500 ms instead of 250 ms; "
+        "2 of 3 requests were answered while that went on",
         "a: cold requests found up to 200 tokens in a cache; start that server anew",
         "b is deferred: no room",
     ]

@@ -69,7 +69,9 @@ class Party:
     def times(self, name: str) -> Times:
         """The medians of one entry."""
         return Times(
-            *(statistics.median(self.seconds[name, kind]) for kind in ("cold", "warm", "tail")),
+            cold_s=statistics.median(self.seconds[name, "cold"]),
+            warm_s=statistics.median(self.seconds[name, "warm"]),
+            tail_s=statistics.median(self.seconds[name, "tail"]),
             cold_cached=max(self.cached.get((name, "cold"), ()), default=None),
             warm_cached=min(self.cached.get((name, "warm"), ()), default=None),
         )

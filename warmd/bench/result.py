@@ -18,9 +18,8 @@ HOW = {
     ),
     "times": (
         "each is that of a whole HTTP answer of one token: connecting, HTTP and JSON included; medians of "
-        "the rounds, in each of which every kind of request comes once for every entry and server, in turning "
-        "order. mlx-lm's own prompt cache is off, so that only warm prefixes help. Requests are the same in "
-        "each run"
+        "the rounds, in each of which every kind of request comes once for each entry and server, in turns. "
+        "mlx-lm's own prompt cache is off, so that only warm prefixes help. Requests are the same in each run"
     ),
     "compare": (
         "the other server gets the same requests; what is its warm time comes after one request of the entry "

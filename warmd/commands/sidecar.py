@@ -58,7 +58,8 @@ def run(args: argparse.Namespace) -> int:
     api_key = read_api_key(args.api_key_env, expand_home(args.api_key_file) if args.api_key_file else None)
     prompts = expand_home(args.prompts or settings.prompts.path).absolute()
     # Without the file of the settings: that is the server's, which may run as well.
-    log = open_log(sys.stderr, level=args.log_level.lower() if args.log_level else settings.log.level)
+    level: Any = (args.log_level or settings.log.level).lower()
+    log = open_log(sys.stderr, level=level)
     foreign.capture(log, log.level)
     foreign.capture_stderr(log)
     return Sidecar(prompts, base_url, args.model, api_key, settings, log).run()
