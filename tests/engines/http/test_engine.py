@@ -33,18 +33,30 @@ def entry(*messages: dict[str, Any], **more: Any) -> Entry:
 class Stage:
     """An engine that has looked at its server once."""
 
-    def __init__(self, url: str, *, model: str | None = None, key: str | None = None) -> None:
+    def __init__(
+        self, url: str, *, model: str | None = None, key: str | None = None, poll: float = 600
+    ) -> None:
         self.events: list[Event] = []
         self.server = ChatServer(url, api_key=key, timeout=20)
-        self.engine = HttpEngine(self.server, model, poll_seconds=0.01, emit=self.events.append)
+        self.engine = HttpEngine(self.server, model, poll_seconds=poll, emit=self._take)
+        self._is_told = anyio.Event()
+
+    def _take(self, event: Event) -> None:
+        self.events.append(event)
+        self._is_told.set()
 
     async def __aenter__(self) -> HttpEngine:
-        # Where nothing can be reached nothing changes, and it would look for ever.
-        with anyio.fail_after(20):
-            while not self.events and self.engine.identity is None:
-                with anyio.move_on_after(0.2):
-                    await self.engine.changed()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._look, tasks.cancel_scope)
+            # Where nothing can be reached nothing changes, and it would look for ever.
+            with anyio.fail_after(20):
+                await self._is_told.wait()
+            tasks.cancel_scope.cancel()
         return self.engine
+
+    async def _look(self, scope: anyio.CancelScope) -> None:
+        await self.engine.changed()
+        scope.cancel()
 
     async def __aexit__(self, *error: object) -> None:
         await self.server.__aexit__(None, None, None)
@@ -140,7 +152,7 @@ async def test_requests_go_one_at_a_time() -> None:
 async def test_another_model_is_another_identity_and_holds_nothing() -> None:
     script = Script(usage=[usage(20, 0)])
     with scripted(script) as url:
-        async with Stage(url) as engine:
+        async with Stage(url, poll=0.01) as engine:
             await warm(engine, entry())
             before = engine.identity
             script.models = ["large"]
@@ -155,7 +167,7 @@ async def test_another_model_is_another_identity_and_holds_nothing() -> None:
 
 async def test_a_server_that_goes_away_has_no_model_and_that_is_told_once() -> None:
     with scripted(Script(usage=[usage(20, 0)])) as url:
-        stage = Stage(url)
+        stage = Stage(url, poll=0.01)
         engine = await stage.__aenter__()
         prefix = await engine.render(entry())
     try:
