@@ -54,8 +54,7 @@ def test_it_measures_every_entry_and_another_server(models: dict[str, Path], tmp
     assert (coder["name"], second["name"]) == ("coder", "#1")
     assert coder["times"]["warm_cached"] == coder["tokens"] > 100 > coder["times"]["cold_cached"]
     assert 0 < coder["edit_tokens"] < 20
-    # What the two begin with alike is prefilled for one of them.
-    assert coder["restart_tokens"] >= coder["tokens"]
+    assert 0 <= coder["restart_tokens"] < coder["tokens"]
     assert found["kv_bytes"] >= coder["kv_bytes"] > 0
     assert found["interference"]["entry"] == "coder"
     assert found["how"] == HOW

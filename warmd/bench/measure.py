@@ -112,6 +112,7 @@ async def _first_run(order: Order, prompts: Path, state: Path) -> BenchResult:
             await _time_requests(order, entries, [ours] if other is None else [ours, other])
             interference = await _interfere(order, server, ours, found)
         edits = await _edit(order, server, prompts, [entry.name for entry in entries])
+        await server.written()
     names = [entry.name for entry in entries]
     return BenchResult(
         version=__version__,

@@ -10,7 +10,7 @@ HOW = {
     "warm_s": "a request of the entry, each with other words of the user",
     "tail_s": "a request of the same user's words alone, with what the template puts around them",
     "edit_tokens": 'prefilled after " Be brief." was added to the last text of the entry, all else as it was',
-    "restart_tokens": "prefilled after the server was stopped and started again with the same state folder",
+    "restart_tokens": "prefilled after the server was stopped and started again with the same state on disk",
     "kv_bytes": "held for the entry; what entries begin with in common is counted for the first one",
     "interference": (
         "the largest entry is warmed again, and as that begins a request of user's words alone is sent; "

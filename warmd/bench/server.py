@@ -22,6 +22,8 @@ from warmd.control.client import ask_at
 from warmd.control.place import socket_path
 
 STOP_SECONDS = 10.0
+QUIET_SECONDS = 3.0
+"""A file of state takes less to write."""
 
 Json = dict[str, Any]
 
@@ -88,6 +90,15 @@ class OwnServer:
         """Ask the daemon; see `warmd.control.client.ask`."""
         return await anyio.to_thread.run_sync(lambda: ask_at(self._socket, command, arguments))
 
+    async def written(self) -> None:
+        """Return when no state has been written to disk for a while."""
+        is_writing = True
+        while is_writing:
+            seen = len(self.events)
+            with anyio.move_on_after(QUIET_SECONDS) as quiet:
+                await self.wait_for("store.written", since=seen)
+            is_writing = not quiet.cancelled_caught
+
     async def settled(self, since: int = 0) -> None:
         """Return when nothing is being warmed or about to be, of what was planned from event `since` on.
 
@@ -120,7 +131,8 @@ async def own_server(
     command = [sys.executable, "-m", "warmd", "serve", "--model", model, "--prompts", str(prompts)]
     # Without mlx-lm's own prompt cache, so that nothing but the warm prefixes helps a request.
     command += ["--port", str(port), "--prompt-cache-size", "0", *flags]
-    variables = {"WARMD_STATE_DIR": str(folder), "WARMD_LOG_FILE": "", "WARMD_LOG_LEVEL": "info"}
+    variables = {"WARMD_STATE_DIR": str(folder), "WARMD_STORE_PATH": str(folder / "kv")}
+    variables |= {"WARMD_LOG_FILE": "", "WARMD_LOG_LEVEL": "info"}
     process = await anyio.open_process(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env={**os.environ, **variables}
     )

@@ -87,6 +87,9 @@ class HttpEngine:
     def cost(self) -> None:
         """The server does not tell."""
 
+    def disk(self) -> None:
+        """Nothing is kept here."""
+
     def declare(self, prefixes: Collection[Prefix]) -> None:
         """Keep the requests of these prefixes only."""
         keys = {prefix.key for prefix in prefixes}
