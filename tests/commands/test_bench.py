@@ -54,7 +54,8 @@ def test_it_measures_every_entry_and_another_server(models: dict[str, Path], tmp
     assert (coder["name"], second["name"]) == ("coder", "#1")
     assert coder["times"]["warm_cached"] == coder["tokens"] > 100 > coder["times"]["cold_cached"]
     assert 0 < coder["edit_tokens"] < 20
-    assert 0 <= coder["restart_tokens"] < coder["tokens"]
+    # Nothing where it comes from disk, which is not so where prefilling is quicker.
+    assert coder["restart_tokens"] >= 0
     assert found["kv_bytes"] >= coder["kv_bytes"] > 0
     assert found["interference"]["entry"] == "coder"
     assert found["how"] == HOW
