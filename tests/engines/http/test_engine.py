@@ -128,12 +128,14 @@ def test_a_part_of_a_block_may_be_missing(cached: int | None, size: int | None, 
     assert served(cached, size) == expected
 
 
-async def test_a_server_that_tells_nothing_of_its_cache_is_not_believed_nor_doubted() -> None:
-    with scripted(Script(usage=[usage(20), usage(120)])) as url:
+async def test_a_server_that_tells_nothing_of_its_cache_is_asked_once() -> None:
+    script = Script(usage=[usage(20), usage(120)])
+    with scripted(script) as url:
         async with Stage(url) as engine:
             prefix = await engine.render(entry())
             assert Reported(100, None, None) == await engine.warm(prefix, lambda done: None)
-            assert await engine.look_up(entry(), prefix) is None
+            assert [await engine.look_up(entry(), prefix) for _ in range(3)] == [None] * 3
+            assert len(script.requests) == 3
             assert list(engine.held()) == [prefix.key]
             await engine.drop([prefix.key])
             assert engine.held() == {}
