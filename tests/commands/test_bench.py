@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.engines.http.scripted import Script, scripted, usage
@@ -87,6 +90,32 @@ def test_what_cannot_be_measured_is_told_in_a_line(
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.startswith(f"warmd: {told}")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_and_the_server_that_it_started(
+    number: signal.Signals, models: dict[str, Path], tmp_path: Path
+) -> None:
+    write(tmp_path / "prompts.json", ENTRIES)
+    (tmp_path / "t").mkdir()
+    bench = subprocess.Popen(
+        [sys.executable, "-m", "warmd", "bench", "--model", str(models["llama"]), "--rounds", "1000"],
+        env={
+            **os.environ,
+            "TMPDIR": str(tmp_path / "t"),
+            "WARMD_PROMPTS_PATH": str(tmp_path / "prompts.json"),
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    deadline = time.monotonic() + PATIENCE
+    while not list((tmp_path / "t").glob("warmd-bench-*/state/*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    (server,) = psutil.Process(bench.pid).children()
+    bench.send_signal(number)
+    assert (bench.communicate(timeout=PATIENCE), bench.returncode) == ((b"", b""), 130)
+    assert not server.is_running()
+    assert list((tmp_path / "t").glob("warmd-bench-*")) == []
 
 
 def test_a_wrong_file_is_left_to_check(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,9 @@ def run(args: argparse.Namespace, more: list[str]) -> int:
 
     from warmd.bench.measure import Order
 
+    # Both end the server that was started, too. Shells have SIGINT ignored for what runs in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     model = os.path.expanduser(args.model)  # noqa: PTH111 - a hub name is no path
     order = Order(model, document.entries, args.rounds, more, say=_say)
     result = anyio.run(partial(_measure, order, args))
