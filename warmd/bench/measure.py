@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from warmd import __version__
 from warmd.bench.errors import NothingToMeasureError
-from warmd.bench.requests import Request, cold_request, prompts_file, tail_request, warm_request
+from warmd.bench.requests import Request, cold_request, marked, prompts_file, tail_request, warm_request
 from warmd.bench.result import BenchResult, EntryResult, Interference, Times
 from warmd.bench.server import OwnServer, own_server
 from warmd.engines.http.server import ChatServer
@@ -110,7 +110,7 @@ async def _first_run(order: Order, prompts: Path, state: Path) -> BenchResult:
             ours = Party(chat, "default_model")
             other = Party(*order.other) if order.other is not None else None
             await _time_requests(order, entries, [ours] if other is None else [ours, other])
-            interference = await _interfere(order, server, ours, found)
+            interference = await _interfere(order, server, ours, found, prompts)
         edits = await _edit(order, server, prompts, [entry.name for entry in entries])
         await server.written()
     names = [entry.name for entry in entries]
@@ -176,7 +176,7 @@ def _turned(items: Sequence[T], turn: int) -> list[T]:
 
 
 async def _interfere(
-    order: Order, server: OwnServer, ours: Party, found: Sequence[EntryResult]
+    order: Order, server: OwnServer, ours: Party, found: Sequence[EntryResult], prompts: Path
 ) -> Interference:
     largest = max((each for each in found if each.state == "warm"), key=lambda each: each.tokens or 0)
     idle: list[float] = []
@@ -186,12 +186,17 @@ async def _interfere(
         order.say(f"beside the warming of {largest.name}: {turn + 1} of {order.rounds}")
         idle.append((await ours.time(tail_request(turn)))[0])
         since = len(server.events)
-        await server.ask("rewarm", names=[largest.name])
+        # Not warmed once more as it is: its state may be on disk.
+        _save(prompts, [marked(e, turn) if e.name == largest.name else e for e in order.entries])
         await server.wait_for("entry.warming", since=since, entry=largest.name)
         beside.append((await ours.time(tail_request(turn)))[0])
         ended = ("entry.warmed", "entry.failed", "entry.deferred")
         met += not any(event.get("event") in ended for event in server.events[since:])
         await server.wait_for(*ended, since=since, entry=largest.name)
+    since = len(server.events)
+    _save(prompts, order.entries)
+    await server.wait_for("prompts.accepted", since=since)
+    await server.settled(since)
     return Interference(largest.name, statistics.median(idle), statistics.median(beside), met)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from warmd.engines.http.engine import make_request
@@ -42,18 +43,24 @@ def tail_request(number: int) -> Request:
 
 def cold_request(entry: Entry, number: int) -> Request:
     """A request of the same length that no cache can know: another beginning of its texts and tools."""
-    request = copy.deepcopy(make_request(entry, user_text(number)))
-    mark = f"{_WORDS[number % len(_WORDS)].capitalize()} {number}. "
-    for message in request["messages"]:
+    return make_request(marked(entry, number), user_text(number))
+
+
+def marked(entry: Entry, number: int) -> Entry:
+    """The entry with another beginning of its first text and its tools."""
+    messages = copy.deepcopy(entry.messages)
+    word = _WORDS[number % len(_WORDS)]
+    for message in messages:
         if isinstance(message.get("content"), str) and message["content"]:
-            message["content"] = mark + message["content"]
+            message["content"] = f"{word.capitalize()} {number}. {message['content']}"
             break
-    for tool in request.get("tools", []):
-        function = tool.get("function") if isinstance(tool, dict) else None
+    tools = copy.deepcopy(entry.tools)
+    for tool in tools or ():
+        function = tool.get("function")
         if isinstance(function, dict) and isinstance(function.get("name"), str):
             # Some templates put tools before every text.
-            function["name"] = f"{_WORDS[number % len(_WORDS)]}_{number}_{function['name']}"
-    return request
+            function["name"] = f"{word}_{number}_{function['name']}"
+    return replace(entry, messages=messages, tools=tools)
 
 
 def edited(messages: Sequence[Message], ends_in_user_turn: bool) -> list[Message]:

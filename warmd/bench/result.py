@@ -13,8 +13,8 @@ HOW = {
     "restart_tokens": "prefilled after the server was stopped and started again with the same state on disk",
     "kv_bytes": "held for the entry; what entries begin with in common is counted for the first one",
     "interference": (
-        "the largest entry is warmed again, and as that begins a request of user's words alone is sent; "
-        "compared with the same request while nothing is warmed, in turns"
+        "the largest entry gets another beginning, and as its warming begins a request of user's words alone "
+        "is sent; compared with the same request while nothing is warmed, in turns"
     ),
     "times": (
         "each is that of a whole HTTP answer of one token: connecting, HTTP and JSON included; medians of "
