@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx2
 import pytest
+import uvicorn
 
 import warmd
+from tests.serving.process import free_port
 from tests.test_embed import RULES, Host
 from warmd.cli import make_parser
 from warmd.events import CATALOGUE
@@ -65,6 +68,29 @@ async def test_its_host_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     exec(compile(source, "README.md", "exec"), namespace)
     host = Host()
     await namespace["serve"](host)
+    assert len(host.prompts) == 1
+
+
+async def test_its_fastapi_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "prompts.json").write_text(json.dumps([[{"role": "system", "content": RULES}]]))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WARMD_CONFIG", "")
+    host = Host()
+    namespace: dict[str, Any] = {"engine": host}
+    source = blocks("python")[1]
+    assert len([line for line in source.splitlines() if line]) <= 15
+    exec(compile(source, "README.md", "exec"), namespace)
+    port = free_port()
+    server = uvicorn.Server(uvicorn.Config(namespace["app"], port=port, log_level="critical"))
+    async with anyio.create_task_group() as tasks, httpx2.AsyncClient() as client:
+        tasks.start_soon(server.serve)
+        with anyio.fail_after(20):
+            while not server.started:  # noqa: ASYNC110 - it offers no event
+                await anyio.sleep(0.01)
+            url = f"http://127.0.0.1:{port}/warm"
+            while (await client.get(url)).json() != {"#0": "warm"}:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+        server.should_exit = True
     assert len(host.prompts) == 1
 
 

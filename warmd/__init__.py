@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from warmd import warmup
-    from warmd.config import Settings
+    from warmd.config import Settings, load_settings
     from warmd.daemon import Daemon
     from warmd.embed import attach
     from warmd.errors import WarmdError
@@ -21,6 +21,7 @@ __all__ = [
     "WarmdError",
     "__version__",
     "attach",
+    "load_settings",
     "load_warmup_file",
     "warm_prefix_cache",
     "warmup",
@@ -31,6 +32,7 @@ _HOMES = {
     "Settings": "warmd.config",
     "WarmdError": "warmd.errors",
     "attach": "warmd.embed",
+    "load_settings": "warmd.config",
     "load_warmup_file": "warmd.warmup",
     "warm_prefix_cache": "warmd.warmup",
 }

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     "serve",
+    "sidecar",
     "check",
     "status",
     "explain",
@@ -34,6 +35,7 @@ COMMANDS = (
     "logs",
     "doctor",
     "completion",
+    "bench",
     "schema",
 )
 """Each is a module of `warmd.commands`."""

@@ -151,6 +151,14 @@ class LogSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SidecarSettings:
+    """`[sidecar]`, in seconds"""
+
+    poll: float = _setting(5.0, "how often the server is asked for its models", 0.05)
+    timeout: float = _setting(600.0, "how long the server may take over one prompt", 1)
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Everything that can be configured."""
 
@@ -161,6 +169,7 @@ class Settings:
     state: StateSettings = StateSettings()
     log: LogSettings = LogSettings()
     store: StoreSettings = StoreSettings()
+    sidecar: SidecarSettings = SidecarSettings()
 
 
 def config_path(environment: Mapping[str, str] | None = None) -> Path:

@@ -25,7 +25,7 @@ from warmd.again import choose
 from warmd.clock import Clock, DayWatch
 from warmd.config import Settings
 from warmd.crash.quarantine import Quarantine
-from warmd.engines.base import Engine, EngineDiedError, Identity, Warmed
+from warmd.engines.base import Engine, EngineDiedError, Identity, Reported
 from warmd.errors import ElsewhereError
 from warmd.events import Emit
 from warmd.ledger import Ledger, Slot
@@ -296,8 +296,7 @@ class Daemon:
                 self._losses.note(slot, warm_before, "the engine no longer holds it")
             elif slot.state == "warm":
                 # Entries that came to share a prefix which is warm are warm without any work.
-                size = len(slot.prefix)
-                warmed = Warmed(size, 0, size, held[key].kv_bytes)
+                warmed = Reported(slot.tokens, 0, slot.tokens, held[key].kv_bytes)
                 self._tell.warmed(warmed, 0.0, [n for n in slot.names if n not in warm_before])
 
     def _keep_away(self, key: str, slot: Slot) -> None:
@@ -316,9 +315,7 @@ class Daemon:
             return
         slot = self._ledger.slots[key]
         self.rewarm(slot.names)
-        self._losses.note(
-            slot, slot.names, f"a request finds {cached} of {len(slot.prefix)} tokens in the cache"
-        )
+        self._losses.note(slot, slot.names, f"a request finds {cached} of {slot.tokens} tokens in the cache")
 
     def _apply(self, plan: Plan, warmer: Warmer, memory: Memory | None) -> None:
         is_told = memory is not None and memory.blocked is not None
@@ -347,8 +344,10 @@ class Daemon:
         self._generation = generation
         if is_news:
             costs = self._planner.costs(plan)
-            self._tell.plan(plan, generation, sum(cost.own for cost in costs if cost.fits))
-            for cost in costs:
+            known = all(self._ledger.slots[cost.key].prefix.size is not None for cost in costs)
+            new_tokens = sum(cost.own for cost in costs if cost.fits)
+            self._tell.plan(plan, generation, new_tokens if known else None)
+            for cost in costs if known else ():
                 self._tell.planned(self._ledger.slots[cost.key], cost)
 
     def _report_ready(self, entries: int) -> None:

@@ -145,6 +145,9 @@ CATALOGUE: Mapping[str, Kind] = {
         "info", ("model", "previous"), "everything is warmed anew for another model"
     ),
     "engine.unwarmable": Kind("error", ("model", "reason"), "nothing can be kept warm for this model"),
+    "engine.unreachable": Kind(
+        "warning", ("url", "reason"), "the server that a sidecar warms does not answer; it is asked again"
+    ),
     "engine.died": Kind("error", ("reason",), "the engine cannot go on; the process ends with a failure"),
     "memory.pressure": Kind(
         "warning",

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from time import time
 
-from warmd.engines.base import Held, Prefix, Warmed
+from warmd.engines.base import Held, Prefix, Reported, Warmed
 from warmd.errors import ElsewhereError, NotWarmableError, RenderError, VolatileError
 from warmd.plan import Wanted
 from warmd.progress import Progress
@@ -19,6 +19,7 @@ _SERVED = ("warm", "stored_not_served")
 STALE_NEED = 300.0
 """Seconds after which what a prefix turned out to need is not believed any more."""
 USER_TURN_NOTE = "the prefix ends where the content of the last user turn begins"
+UNPROVED_NOTE = "unproved: the engine does not tell what it takes from its cache"
 DAILY_NOTE = "the prefix holds the date: it is warmed anew just after midnight"
 
 
@@ -33,6 +34,8 @@ class Slot:
         not_before: Loop time before which not to try again.
         done_tokens: While warming, tokens prefilled so far.
         progress: How fast that goes.
+        counted: Its length as the engine told when it was warmed.
+        is_proved: False when the engine had no way to look it up.
         tokens_saved: Tokens that live requests did not have to prefill.
         last_hit_at: When the last of them came, in seconds since the epoch.
         near_misses: Requests that began like it and then parted from it.
@@ -51,6 +54,8 @@ class Slot:
     not_before: float = 0.0
     done_tokens: int = 0
     progress: Progress = field(default_factory=Progress)
+    counted: int | None = None
+    is_proved: bool = True
     source: str | None = None
     warmed_at: float | None = None
     tokens_saved: int = 0
@@ -61,6 +66,11 @@ class Slot:
     needed_at: float = 0.0
     shortages: int = 0
     warm_seconds: float = 0.0
+
+    @property
+    def tokens(self) -> int | None:
+        """Its length; None while that is not known."""
+        return self.counted if self.prefix.size is None else self.prefix.size
 
     def need(self, now: float) -> int:
         """What it turned out to need, unless that was long ago: then it is worth another try."""
@@ -80,13 +90,14 @@ class Slot:
         self.done_tokens = done
         self.progress.note(done)
 
-    def mark_held(self, warmed: Warmed, *, cached: int | None) -> None:
+    def mark_held(self, warmed: Warmed | Reported, *, cached: int | None) -> None:
         """The engine holds it; `cached` tokens is what a look-up found, None if there was no way to look."""
         self.failures, self.not_before, self.reason, self.needed, self.shortages = 0, 0.0, None, 0, 0
         self.source, self.warmed_at, self.state = warmed.source, time(), "warm"
-        if cached is not None and cached < len(self.prefix):
+        self.counted, self.is_proved = warmed.tokens, cached is not None
+        if cached is not None and cached < (self.tokens or 0):
             self.state = "stored_not_served"
-            found = f"a request finds {cached} of {len(self.prefix)} tokens in the cache"
+            found = f"a request finds {cached} of {self.tokens} tokens in the cache"
             self.reason = f"{found}: {warmed.note}" if warmed.note else found
 
     def mark_failed(self, reason: str, *, not_before: float) -> None:
@@ -214,12 +225,13 @@ def problem_status(name: str, error: RenderError) -> EntryStatus:
 
 def _slot_status(name: str, slot: Slot, held: Held | None) -> EntryStatus:
     notes = [USER_TURN_NOTE] if slot.prefix.ends_in_user_turn else []
+    notes += [UNPROVED_NOTE] if slot.state == "warm" and not slot.is_proved else []
     notes += [DAILY_NOTE] if slot.prefix.is_daily else []
     return EntryStatus(
         name,
         slot.state,
         prefix=slot.prefix.key[:SHOWN_HASH],
-        tokens=len(slot.prefix),
+        tokens=slot.tokens,
         done_tokens=slot.done_tokens,
         tokens_per_s=slot.progress.rate if slot.state == "warming" else None,
         kv_bytes=held.kv_bytes if held else None,

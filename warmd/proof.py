@@ -62,7 +62,7 @@ class Prover:
                 raise
             except Exception:  # noqa: BLE001 - a model that goes away meanwhile, or a template that fails now
                 continue
-            if cached is not None and cached < len(slot.prefix) and self._slots().get(key) is slot:
+            if cached is not None and cached < (slot.tokens or 0) and self._slots().get(key) is slot:
                 self._on_lost(key, cached)
 
     async def _wait(self) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from warmd import __version__
 from warmd.admission import EntryCost
-from warmd.engines.base import Identity, LiveRequest, Warmed
+from warmd.engines.base import Identity, LiveRequest, Reported, Warmed
 from warmd.errors import RenderError, VolatileError
 from warmd.events import Emit, make_event
 from warmd.ledger import Slot, problem_status
@@ -67,8 +67,8 @@ class Teller:
         """Nothing can be kept warm for a model."""
         self._emit(make_event("engine.unwarmable", model=identity.model, reason=identity.unwarmable))
 
-    def plan(self, plan: Plan, generation: int, new_tokens: int) -> None:
-        """A plan was made."""
+    def plan(self, plan: Plan, generation: int, new_tokens: int | None) -> None:
+        """A plan was made; how many tokens it prefills may not be known."""
         self._emit(
             make_event(
                 "plan.made",
@@ -129,9 +129,9 @@ class Teller:
     def warming(self, slot: Slot) -> None:
         """The warming of a prefix begins."""
         for name in slot.names:
-            self._emit(make_event("entry.warming", entry=name, tokens=len(slot.prefix)))
+            self._emit(make_event("entry.warming", entry=name, tokens=slot.tokens))
 
-    def warmed(self, warmed: Warmed, milliseconds: float, names: Iterable[str]) -> None:
+    def warmed(self, warmed: Warmed | Reported, milliseconds: float, names: Iterable[str]) -> None:
         """A prefix is held and served; `names` are the entries for which that is news."""
         for name in names:
             self._emit(
@@ -150,7 +150,7 @@ class Teller:
                 )
             )
             # Further entries with the same tokens cost nothing.
-            warmed = Warmed(warmed.tokens, 0, warmed.tokens, warmed.kv_bytes, warmed.source)
+            warmed = Reported(warmed.tokens, 0, warmed.tokens, warmed.kv_bytes, warmed.source)
 
     def hit(self, slot: Slot, request: LiveRequest) -> None:
         """A live request began from all of a prefix."""
@@ -175,7 +175,7 @@ class Teller:
         """A request would not get a prefix any more; `names` are the entries that had been warm."""
         for name in slot.names:
             if name in names:
-                self._emit(make_event("entry.lost", entry=name, tokens=len(slot.prefix), cause=cause))
+                self._emit(make_event("entry.lost", entry=name, tokens=slot.tokens, cause=cause))
 
     def failed(self, name: str, state: str, reason: str, *, retry_in: float | None = None) -> None:
         """An entry is not warm, why, and in how many seconds it is tried again."""
@@ -191,4 +191,4 @@ class Teller:
     def dropped(self, slot: Slot, reason: str | None) -> None:
         """A prefix was freed, and why, if not because nobody wants it any more."""
         for name in slot.names:
-            self._emit(make_event("entry.dropped", entry=name, tokens=len(slot.prefix), reason=reason))
+            self._emit(make_event("entry.dropped", entry=name, tokens=slot.tokens, reason=reason))

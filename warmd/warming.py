@@ -13,6 +13,7 @@ from anyio.abc import TaskGroup
 from warmd.backoff import retry_delay
 from warmd.crash.quarantine import Quarantine
 from warmd.engines.base import Engine, EngineDiedError, Held, NoRoomError
+from warmd.errors import WarmdError
 from warmd.ledger import Ledger, Slot
 from warmd.plan import Drop, Plan, Shortage, Wanted
 from warmd.tell import Teller
@@ -203,6 +204,9 @@ class Warmer:
         else:
             delay = retry_delay(slot.failures + 1, self._randomness())
             reason = f"warming failed with {type(error).__name__}"
+            if isinstance(error, WarmdError):
+                # Ours say what is wrong, and never with a word of a prompt.
+                reason = f"warming failed: {error}"
             slot.mark_failed(reason, not_before=anyio.current_time() + delay)
             for name in slot.names:
                 self._tell.failed(name, "failed", reason, retry_in=round(delay, 3))

@@ -11,7 +11,7 @@ import anyio.lowlevel
 import pytest
 
 from tests.toys import CHATML, make_tokenizer
-from warmd.engines.base import Engine, Held, Identity, Warmed
+from warmd.engines.base import Held, Identity, Warmed
 from warmd.engines.host import HostEngine, UnfinishedStreamError
 from warmd.engines.host_text import HostText
 from warmd.errors import NotWarmableError, RenderError
@@ -83,7 +83,7 @@ class UnfinishedHost(Host):
         yield SilentOutput(False)
 
 
-async def warm(engine: Engine, entry: Entry) -> Warmed:
+async def warm(engine: HostEngine, entry: Entry) -> Warmed:
     return await engine.warm(await engine.render(entry), lambda done: None)
 
 

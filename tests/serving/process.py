@@ -51,13 +51,15 @@ class Server:
         is_bare: bool = False,
         prefix: Sequence[str] = (),
         cwd: Path | None = None,
+        is_sidecar: bool = False,
     ) -> None:
         self.port = free_port()
         # Short, for sockets; several servers run at once in some tests.
         self.state = tempfile.TemporaryDirectory(prefix="warmd-test-")
         self.state_folder = Path((environment or {}).get("WARMD_STATE_DIR", self.state.name))
         inherited = {"PYTHONPATH": str(Path(__file__).parents[2])} if is_bare else os.environ
-        command = [*prefix, sys.executable, "-m", module, "serve", "--port", str(self.port), *arguments]
+        first = ["sidecar"] if is_sidecar else ["serve", "--port", str(self.port)]
+        command = [*prefix, sys.executable, "-m", module, *first, *arguments]
         self.process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
@@ -176,6 +178,21 @@ def serving(
         prefix=prefix,
         cwd=cwd,
     )
+    with _ended(server):
+        yield server
+
+
+@contextmanager
+def beside(url: str, prompts: Path, *arguments: str, **environment: str) -> Iterator[Server]:
+    """A sidecar of a server at an address, killed at the end if a test left it running."""
+    arguments = ("--base-url", url, "--prompts", str(prompts), *arguments)
+    environment = {"WARMD_SIDECAR_POLL": "0.2", **environment}
+    with _ended(Server(arguments, environment=environment, is_sidecar=True)) as sidecar:
+        yield sidecar
+
+
+@contextmanager
+def _ended(server: Server) -> Iterator[Server]:
     try:
         yield server
     finally:

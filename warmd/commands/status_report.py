@@ -144,6 +144,8 @@ def _progress(entries: list[Json]) -> Iterator[Text]:
 
 def _progress_line(entry: Json) -> str:
     done, tokens, rate = entry["done_tokens"], entry["tokens"], entry["tokens_per_s"]
+    if not tokens:
+        return f"warming {one_line(entry['name'])}"
     line = f"warming {one_line(entry['name'])}: {done:,} of {tokens:,} tokens ({100 * done // tokens} %)"
     if rate is None:
         return line

@@ -20,26 +20,34 @@ class Prefix:
     """The token ids with which every real request of an entry begins.
 
     Attributes:
-        tokens: The ids, in order; never empty.
+        tokens: The ids, in order; empty only where `name` stands in for them.
         ends_in_user_turn: True when the entry's last message is a user turn and the prefix ends inside it.
         is_daily: True when it holds the date: on another local day the requests begin with other tokens.
-        key: Names the prefix by its token ids: SHA-256 (hex) over them as 64-bit integers.
+        name: What names it in an engine that knows no tokens, such as a server elsewhere; else None.
+        key: Names the prefix by its token ids: SHA-256 (hex) over them as 64-bit integers, or over `name`.
         packed: The ids once more, as a `warmd.radix` tree takes them.
     """
 
     tokens: tuple[int, ...]
     ends_in_user_turn: bool = False
     is_daily: bool = False
+    name: str | None = None
     key: str = field(init=False)
     packed: Tokens = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         packed = pack(self.tokens)
         object.__setattr__(self, "packed", packed)
-        object.__setattr__(self, "key", hashlib.sha256(packed).hexdigest())
+        named = packed if self.name is None else self.name.encode()
+        object.__setattr__(self, "key", hashlib.sha256(named).hexdigest())
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    @property
+    def size(self) -> int | None:
+        """Its length in tokens; None where the engine knows none."""
+        return len(self.tokens) if self.name is None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +85,21 @@ class Warmed:
     new_tokens: int
     reused_tokens: int
     kv_bytes: int | None
+    source: Literal["prefill", "disk"] = "prefill"
+    disk_tokens: int = 0
+    disk_bytes: int = 0
+    disk_ms: int = 0
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """The same of an engine that knows only what a server reports; None is what that does not."""
+
+    tokens: int | None
+    new_tokens: int | None
+    reused_tokens: int | None
+    kv_bytes: int | None = None
     source: Literal["prefill", "disk"] = "prefill"
     disk_tokens: int = 0
     disk_bytes: int = 0
@@ -196,7 +219,7 @@ class Engine(Protocol):
             RenderError: This entry cannot be rendered, or (`NotWarmableError`) not be kept warm.
         """
 
-    async def warm(self, prefix: Prefix, on_progress: Callable[[int], None]) -> Warmed:
+    async def warm(self, prefix: Prefix, on_progress: Callable[[int], None]) -> Warmed | Reported:
         """Prefill a prefix and hold its state. `on_progress` is called with the tokens done so far.
 
         Raises:

@@ -1,0 +1,175 @@
+"""`warmd bench`: what it measures, and what it leaves alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.engines.http.scripted import Script, scripted, usage
+from tests.serving.process import PATIENCE, write
+from warmd.bench.report import report
+from warmd.bench.requests import cold_request, prompts_file, tail_request, user_text, warm_request
+from warmd.bench.result import HOW, BenchResult, EntryResult, Interference, Times
+from warmd.prompts import load_document
+
+RULES = "zanzibar: be a careful reviewer of code. " * 12
+TOOL = {"type": "function", "function": {"name": "search", "parameters": {}}}
+ENTRIES: list[dict[str, Any]] = [
+    {"name": "coder", "messages": [{"role": "system", "content": RULES}]},
+    {"messages": [{"role": "system", "content": "Be brief."}], "priority": 3, "tools": [TOOL]},
+]
+
+
+def warmd(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "warmd", *args],
+        cwd=cwd,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE,
+    )
+
+
+def test_it_measures_every_entry_and_another_server(models: dict[str, Path], tmp_path: Path) -> None:
+    write(tmp_path / "prompts.json", ENTRIES)
+    before = (tmp_path / "prompts.json").read_bytes()
+    script = Script(usage=[usage(120, 0)])
+    with scripted(script) as url:
+        done = warmd(
+            *("bench", "--model", str(models["llama"]), "--prompts", "prompts.json"),
+            *("--rounds", "2", "--json", "--compare", url),
+            cwd=tmp_path,
+        )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "zanzibar" not in done.stdout
+    found = json.loads(done.stdout)
+    coder, second = found["entries"]
+    assert (coder["name"], second["name"]) == ("coder", "#1")
+    assert coder["times"]["warm_cached"] == coder["tokens"] > 100 > coder["times"]["cold_cached"]
+    assert 0 < coder["edit_tokens"] < 20
+    # Nothing where it comes from disk, which is not so where prefilling is quicker.
+    assert coder["restart_tokens"] >= 0
+    assert found["kv_bytes"] >= coder["kv_bytes"] > 0
+    assert found["interference"]["entry"] == "coder"
+    assert found["how"] == HOW
+    seconds = [each[side][kind] for each in (coder, second) for side in ("times", "other") for kind in KINDS]
+    assert min([*seconds, found["restart_s"], found["interference"]["beside_s"]]) > 0
+    # The first of all, one of each entry, and three kinds for each entry and round.
+    assert len(script.requests) == 1 + 2 + 2 * 2 * 3
+    assert (tmp_path / "prompts.json").read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["prompts.json"]
+
+
+KINDS = ("cold_s", "warm_s", "tail_s")
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "told"),
+    [
+        (("--rounds", "0"), 2, "--rounds: expected at least 1"),
+        (("--compare", "ftp://x"), 2, "--compare: expected an address such as http://localhost:8080"),
+        (("--compare", "http://127.0.0.1:1"), 1, "no connection can be made with the server"),
+        ((), 3, "the server has ended: cannot load the model"),
+    ],
+)
+def test_what_cannot_be_measured_is_told_in_a_line(
+    args: tuple[str, ...], code: int, told: str, tmp_path: Path
+) -> None:
+    write(tmp_path / "prompts.json", ENTRIES)
+    done = warmd("bench", "--model", "./none", "--prompts", "prompts.json", *args, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith(f"warmd: {told}")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_and_the_server_that_it_started(
+    number: signal.Signals, models: dict[str, Path], tmp_path: Path
+) -> None:
+    write(tmp_path / "prompts.json", ENTRIES)
+    (tmp_path / "t").mkdir()
+    bench = subprocess.Popen(
+        [sys.executable, "-m", "warmd", "bench", "--model", str(models["llama"]), "--rounds", "1000"],
+        env={
+            **os.environ,
+            "TMPDIR": str(tmp_path / "t"),
+            "WARMD_PROMPTS_PATH": str(tmp_path / "prompts.json"),
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    deadline = time.monotonic() + PATIENCE
+    while not list((tmp_path / "t").glob("warmd-bench-*/state/*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    (server,) = psutil.Process(bench.pid).children()
+    bench.send_signal(number)
+    assert (bench.communicate(timeout=PATIENCE), bench.returncode) == ((b"", b""), 130)
+    assert not server.is_running()
+    assert list((tmp_path / "t").glob("warmd-bench-*")) == []
+
+
+def test_a_wrong_file_is_left_to_check(tmp_path: Path) -> None:
+    (tmp_path / "prompts.json").write_text('{"zanzibar": 1}')
+    done = warmd("bench", "--model", "m", "--prompts", "prompts.json", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"warmd: {tmp_path}/prompts.json is wrong: `warmd check` says what\n"
+
+
+def test_requests_are_the_same_in_each_run_and_differ_from_the_first_word(tmp_path: Path) -> None:
+    write(tmp_path / "prompts.json", ENTRIES)
+    coder, second = load_document(tmp_path / "prompts.json").entries
+    assert warm_request(coder, 3) == warm_request(coder, 3)
+    assert len({user_text(number).split()[0] for number in range(26)}) == 26
+    assert tail_request(3)["messages"] == warm_request(coder, 3)["messages"][-1:]
+    cold = cold_request(second, 3)
+    assert cold["messages"][0]["content"] == "Doctors 3. Be brief."
+    assert cold["tools"][0]["function"]["name"] == "doctors_3_search"
+    assert second.tools == (TOOL,)
+
+
+def test_the_copy_of_the_file_is_the_same_document(tmp_path: Path) -> None:
+    write(tmp_path / "prompts.json", ENTRIES)
+    entries = load_document(tmp_path / "prompts.json").entries
+    write(tmp_path / "copy.json", prompts_file(entries))
+    assert load_document(tmp_path / "copy.json").entries == entries
+    write(tmp_path / "copy.json", prompts_file(entries, ["coder"]))
+    coder, second = load_document(tmp_path / "copy.json").entries
+    assert coder.messages[0]["content"] == f"{RULES} Be brief."
+    assert second == entries[1]
+
+
+def test_the_report_says_what_was_found_and_how() -> None:
+    from rich.console import Console
+
+    warm = EntryResult("a", "warm", None, 1000, 4096, Times(12.25, 0.5, 0.25, 200, 1000), None, 9, 1000)
+    cold = EntryResult("b", "deferred", "no room")
+    result = BenchResult("1", "m", 3, (warm, cold), 4096, 7.5, Interference("a", 0.25, 0.5, 2))
+    console = Console(width=200, color_system=None)
+    with console.capture() as capture:
+        console.print(report(result))
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    assert lines[:11] == [
+        "m, warmd 1, medians of 3 rounds",
+        "",
+        "name  tokens   bytes    cold    warm    tail  edit  restart",
+        "a      1,000  4.1 KB  12.2 s  500 ms  250 ms     9    1,000",
+        "b          -       -       -       -       -     -        -",
+        "",
+        "4.1 KB held for all entries",
+        "7.5 s from a restart until all is warm, loading the model included",
+        "a request beside the warming of a: 500 ms instead of 250 ms; "
+        "2 of 3 requests were answered while that went on",
+        "a: cold requests found up to 200 tokens in a cache; start that server anew",
+        "b is deferred: no room",
+    ]
+    assert len(lines) >= 11 + 1 + len(HOW) - 1

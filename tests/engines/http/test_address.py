@@ -1,0 +1,64 @@
+"""What the command line says of a server and its key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from warmd.engines.http.address import parse_base_url, read_api_key
+from warmd.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://localhost:1234",
+        "http://localhost:1234/",
+        "http://localhost:1234/v1",
+        "http://localhost:1234/v1/",
+    ],
+)
+def test_an_address_is_the_same_with_and_without_the_version(text: str) -> None:
+    assert parse_base_url(text) == "http://localhost:1234"
+
+
+def test_a_path_before_the_version_is_kept() -> None:
+    assert parse_base_url("https://host/llm/v1") == "https://host/llm"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "localhost:1234", "ftp://host", "http://", "http://host:x", "http://host:99999999", "http://[::1"],
+)
+def test_what_is_no_address_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError, match="expected an address such as"):
+        parse_base_url(text)
+
+
+def test_a_password_in_an_address_is_refused_and_not_shown() -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_base_url("http://me:quagga@host/v1")
+    assert "quagga" not in str(caught.value)
+
+
+def test_a_key_comes_from_the_variable_or_the_file_that_is_named(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("sk-1\n")
+    assert read_api_key(None, None, {"OPENAI_API_KEY": "sk-0"}) is None
+    assert read_api_key("MINE", None, {"MINE": "sk-2"}) == "sk-2"
+    assert read_api_key(None, tmp_path / "key") == "sk-1"
+
+
+@pytest.mark.parametrize("text", ["", "\n", "two words", "quagga\x00", "quagga\nquagga", "quägga"])
+def test_what_cannot_be_a_key_is_a_usage_error_that_does_not_quote_it(text: str, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(text)
+    with pytest.raises(UsageError, match="expected an API key") as caught:
+        read_api_key(None, tmp_path / "key")
+    assert "quagga" not in str(caught.value)
+
+
+def test_a_key_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no variable MINE"):
+        read_api_key("MINE", None, {})
+    with pytest.raises(UsageError, match="No such file"):
+        read_api_key(None, tmp_path / "none")

@@ -1,0 +1,1 @@
+"""`warmd bench`: what warming is worth with a user's own model and prompts."""

@@ -1,0 +1,163 @@
+"""A `warmd serve` of our own: on a free port, with a state folder and a prompts file for itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+from anyio.abc import Process
+from anyio.streams.text import TextReceiveStream
+
+from warmd.bench.errors import ServerEndedError
+from warmd.control.client import ask_at
+from warmd.control.place import socket_path
+
+STOP_SECONDS = 10.0
+QUIET_SECONDS = 3.0
+"""A file of state takes less to write."""
+
+Json = dict[str, Any]
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class OwnServer:
+    """A running server and the events that it has logged.
+
+    Args:
+        folder: For its state.
+        port: Where it serves.
+    """
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self.events: list[Json] = []
+        self._socket = socket_path(Path(os.path.realpath(folder)))
+        self._news = anyio.Event()
+        self._has_ended = False
+
+    async def read(self, process: Process) -> None:
+        """Take in what it logs until it ends."""
+        assert process.stderr is not None
+        rest = ""
+        async for text in TextReceiveStream(process.stderr, errors="replace"):
+            *lines, rest = (rest + text).split("\n")
+            for line in lines:
+                self._take(line)
+        self._has_ended = True
+        self._news.set()
+
+    def _take(self, line: str) -> None:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            # argparse tells what is wrong with a flag in plain words.
+            event = {"event": "", "reason": line}
+        self.events.append(event if isinstance(event, dict) else {"event": ""})
+        self._news.set()
+
+    async def wait_for(self, *names: str, since: int = 0, **fields: Any) -> Json:
+        """The first event of one of these names, with these fields, not before the event number `since`.
+
+        Raises:
+            ServerEndedError: It ended without one.
+        """
+        while True:
+            for event in self.events[since:]:
+                if event.get("event") in names and all(event.get(key) == fields[key] for key in fields):
+                    return event
+            if self._has_ended:
+                reasons = [event["reason"] for event in self.events if event.get("reason")]
+                raise ServerEndedError(str(reasons[-1]) if reasons else None)
+            self._news = anyio.Event()
+            await self._news.wait()
+
+    async def ask(self, command: str, **arguments: Any) -> Any:
+        """Ask the daemon; see `warmd.control.client.ask`."""
+        return await anyio.to_thread.run_sync(lambda: ask_at(self._socket, command, arguments))
+
+    async def written(self) -> None:
+        """Return when no state has been written to disk for a while."""
+        is_writing = True
+        while is_writing:
+            seen = len(self.events)
+            with anyio.move_on_after(QUIET_SECONDS) as quiet:
+                await self.wait_for("store.written", since=seen)
+            is_writing = not quiet.cancelled_caught
+
+    async def settled(self, since: int = 0) -> None:
+        """Return when nothing is being warmed or about to be, of what was planned from event `since` on.
+
+        Raises:
+            ServerEndedError: It has ended.
+        """
+        await self.wait_for("plan.made", since=since)
+        while True:
+            found = await self.ask("status")
+            if not any(entry["state"] in ("pending", "warming") for entry in found["entries"]):
+                return
+            seen = len(self.events)
+            with anyio.move_on_after(1):
+                await self.wait_for("entry.warmed", "entry.failed", "entry.deferred", since=seen)
+
+
+@asynccontextmanager
+async def own_server(
+    model: str, prompts: Path, folder: Path, flags: Sequence[str]
+) -> AsyncIterator[OwnServer]:
+    """Run a server within the block.
+
+    Args:
+        model: A folder or name.
+        prompts: Its prompts file.
+        folder: For its state.
+        flags: More flags for it.
+    """
+    port = free_port()
+    command = [sys.executable, "-m", "warmd", "serve", "--model", model, "--prompts", str(prompts)]
+    # Without mlx-lm's own prompt cache, so that nothing but the warm prefixes helps a request.
+    command += ["--port", str(port), "--prompt-cache-size", "0", *flags]
+    variables = {"WARMD_STATE_DIR": str(folder), "WARMD_STORE_PATH": str(folder / "kv")}
+    variables |= {"WARMD_LOG_FILE": "", "WARMD_LOG_LEVEL": "info"}
+    process = await anyio.open_process(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env={**os.environ, **variables}
+    )
+    server = OwnServer(folder, port)
+    error: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(server.read, process)
+        try:
+            yield server
+        except Exception as caught:  # noqa: BLE001 - raised below: a task group would wrap it
+            error = caught
+        finally:
+            with anyio.CancelScope(shield=True):
+                await _end(process)
+                tasks.cancel_scope.cancel()
+    if error is not None:
+        raise error
+
+
+async def _end(process: Process) -> None:
+    if process.returncode is None:
+        process.terminate()
+        with anyio.move_on_after(STOP_SECONDS):
+            await process.wait()
+    if process.returncode is None:
+        process.kill()
+    await process.wait()
+    await process.aclose()

@@ -1,0 +1,108 @@
+"""`warmd bench`: what warming is worth with one's own model and prompts."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from warmd.config import expand_home, load_settings
+from warmd.errors import UsageError, WarmdError
+from warmd.prompts import InvalidPromptsError, load_document
+
+if TYPE_CHECKING:
+    from warmd.bench.measure import Order
+    from warmd.bench.result import BenchResult
+
+DESCRIPTION = """\
+Start a server of its own with a model and a copy of a prompts file, and measure for each entry: time to first
+token cold, warm, and of the user's words alone; tokens prefilled for an edit and for a restart; bytes held;
+and what a live request loses to warming. Your prompts file and a daemon that runs are left alone. Flags of
+mlx_lm.server are accepted and passed on."""
+WIDE = 4000
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the command's parser."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "bench",
+        help="measure what warming is worth with your model and prompts",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--model", metavar="M", required=True, help="model folder or Hugging Face name")
+    parser.add_argument("--prompts", metavar="FILE", help="the warm-prompts file (default: from the config)")
+    parser.add_argument("--rounds", metavar="N", type=int, default=5, help="(default: 5)")
+    parser.add_argument("--json", action="store_true", help="print JSON, in seconds and bytes")
+    parser.add_argument("--compare", metavar="URL", help="send the same requests to this server, too")
+    parser.add_argument("--compare-model", metavar="M", help="which of its models, where it has several")
+    key = parser.add_mutually_exclusive_group()
+    key.add_argument("--api-key-env", metavar="NAME", help="environment variable with that server's API key")
+    key.add_argument("--api-key-file", metavar="FILE", help="file with that server's API key")
+    parser.set_defaults(run=run, takes_more=True)
+
+
+def run(args: argparse.Namespace, more: list[str]) -> int:
+    """Measure and print."""
+    if args.rounds < 1:
+        raise UsageError("--rounds: expected at least 1")
+    settings = load_settings()
+    path = expand_home(args.prompts or settings.prompts.path).absolute()
+    try:
+        document = load_document(path, max_bytes=settings.prompts.max_bytes)
+    except InvalidPromptsError as error:
+        raise WarmdError(f"{path} is wrong: `warmd check` says what") from error
+    # Imported here: the event loop and the HTTP client take long to import.
+    import anyio
+
+    from warmd.bench.measure import Order
+
+    # Both end the server that was started, too. Shells have SIGINT ignored for what runs in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+    model = os.path.expanduser(args.model)  # noqa: PTH111 - a hub name is no path
+    order = Order(model, document.entries, args.rounds, more, say=_say)
+    result = anyio.run(partial(_measure, order, args))
+    print(json.dumps(result.as_json(), indent=2) if args.json else _text(result))
+    return 0
+
+
+async def _measure(order: Order, args: argparse.Namespace) -> BenchResult:
+    from dataclasses import replace
+
+    from warmd.bench.measure import measure
+    from warmd.engines.http.address import parse_base_url, read_api_key
+    from warmd.engines.http.engine import choose_model
+    from warmd.engines.http.server import ChatServer
+
+    if args.compare is None:
+        return await measure(order)
+    key = read_api_key(args.api_key_env, expand_home(args.api_key_file) if args.api_key_file else None)
+    async with ChatServer(parse_base_url(args.compare, "--compare"), api_key=key) as other:
+        model, problem = choose_model(await other.models(), args.compare_model)
+        if problem is not None:
+            raise UsageError(f"--compare: {problem.replace('--model', '--compare-model')}")
+        return await measure(replace(order, other=(other, model)))
+
+
+def _say(line: str) -> None:
+    if sys.stderr is not None and sys.stderr.isatty():
+        print(line, file=sys.stderr, flush=True)
+
+
+def _text(result: BenchResult) -> str:
+    """The report for this output: folded for a terminal, plain lines for anything else."""
+    from rich.console import Console
+
+    from warmd.bench.report import report
+
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    console = Console() if is_terminal else Console(width=WIDE, color_system=None)
+    with console.capture() as capture:
+        console.print(report(result))
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())

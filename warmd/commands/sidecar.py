@@ -1,0 +1,65 @@
+"""`warmd sidecar`: the daemon beside a server that it cannot be part of."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any
+
+from warmd.config import expand_home, load_settings
+
+DESCRIPTION = """\
+Keep the prompts file's entries warm in a server that speaks OpenAI's chat interface over HTTP: LM Studio,
+llama.cpp's server, Ollama, oMLX, vllm-mlx, mlx_lm.server, ... It sends each entry as a chat request for one
+token, one at a time, again after a restart of the server or with another model, and, where the server tells
+how much of a prompt came from its cache, proves that it did."""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the command's parser."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "sidecar",
+        help="keep prompts warm in another server, over HTTP",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--base-url", metavar="URL", required=True, help="such as http://localhost:1234/v1")
+    parser.add_argument("--prompts", metavar="FILE", help="the warm-prompts file (default: from the config)")
+    parser.add_argument("--model", metavar="M", help="which of the server's models, where it has several")
+    key = parser.add_mutually_exclusive_group()
+    key.add_argument("--api-key-env", metavar="NAME", help="environment variable with the server's API key")
+    key.add_argument("--api-key-file", metavar="FILE", help="file with the server's API key")
+    parser.add_argument(
+        "--log-level",
+        choices=["DEBUG", "INFO", "WARNING", "ERROR"],
+        help="the lowest level that is logged (default: from the config)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Warm until stopped."""
+    # Imported here: structlog and the HTTP client take longer to import than `warmd check` takes in all.
+    from warmd import foreign
+    from warmd.engines.http.address import parse_base_url, read_api_key
+    from warmd.logs import open_log
+    from warmd.sidecar import Sidecar
+    from warmd.signals import hold_signals
+
+    hold_signals()
+
+    if sys.stderr is None:
+        # Started with standard error closed: other libraries write there without asking.
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - for as long as we live
+    settings = load_settings()
+    base_url = parse_base_url(args.base_url)
+    api_key = read_api_key(args.api_key_env, expand_home(args.api_key_file) if args.api_key_file else None)
+    prompts = expand_home(args.prompts or settings.prompts.path).absolute()
+    # Without the file of the settings: that is the server's, which may run as well.
+    level: Any = (args.log_level or settings.log.level).lower()
+    log = open_log(sys.stderr, level=level)
+    foreign.capture(log, log.level)
+    foreign.capture_stderr(log)
+    return Sidecar(prompts, base_url, args.model, api_key, settings, log).run()

@@ -1,0 +1,65 @@
+"""Where a server is, and the key that it wants."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import httpx2
+
+from warmd.errors import UsageError
+
+LAST_PORT = 65535
+
+
+def parse_base_url(text: str, flag: str = "--base-url") -> str:
+    """The address without a slash or ``/v1`` at its end; both ways to write it are in use.
+
+    Raises:
+        UsageError: It is no http(s) address, or holds what does not belong there.
+    """
+    try:
+        url = httpx2.URL(text)
+    # Some ports raise a plain ValueError.
+    except (httpx2.InvalidURL, ValueError):
+        raise UsageError(f"{flag}: expected an address such as http://localhost:8080") from None
+    if url.scheme not in ("http", "https") or not url.host or (url.port or 0) > LAST_PORT:
+        raise UsageError(f"{flag}: expected an address such as http://localhost:8080")
+    if url.userinfo:
+        # An address is logged and shown; a password must not be.
+        raise UsageError(f"{flag}: expected no user name or password; see --api-key-file")
+    if url.query or url.fragment:
+        raise UsageError(f"{flag}: expected nothing behind the path")
+    return str(url).rstrip("/").removesuffix("/v1")
+
+
+def read_api_key(
+    variable: str | None, file: Path | None, environment: Mapping[str, str] | None = None
+) -> str | None:
+    """The key from an environment variable or a file, or None where neither is named.
+
+    Raises:
+        UsageError: It is not there, or cannot be a key. The message never quotes it.
+    """
+    environment = os.environ if environment is None else environment
+    if variable is not None:
+        if variable not in environment:
+            raise UsageError(f"--api-key-env: there is no variable {variable}")
+        return _checked(environment[variable], variable)
+    if file is not None:
+        try:
+            text = file.read_text("utf-8")
+        except OSError as error:
+            raise UsageError(f"--api-key-file: {file}: {error.strerror or error}") from None
+        except UnicodeDecodeError:
+            raise UsageError(f"--api-key-file: {file}: expected text") from None
+        return _checked(text, str(file))
+    return None
+
+
+def _checked(text: str, where: str) -> str:
+    key = text.strip()
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise UsageError(f"{where}: expected an API key: one word of ASCII characters")
+    return key

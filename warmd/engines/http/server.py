@@ -1,0 +1,176 @@
+"""One server with an OpenAI-compatible interface, as far as warming needs it.
+
+Whatever goes wrong becomes one of two errors whose message is a line without any prompt text: an answer may
+quote the request, so nothing of an answer that is not as expected is passed on but its status.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+import httpx2
+
+from warmd.errors import WarmdError
+
+CONNECT_SECONDS = 10.0
+LIST_SECONDS = 30.0
+"""What a server may take to list its models: some do little else while they prefill."""
+
+
+HINTS = {401: " (is the API key right?)", 403: " (is the API key right?)", 404: " (is the path right?)"}
+
+
+class UnreachableError(WarmdError):
+    """The server cannot be talked to."""
+
+
+class AnswerError(WarmdError):
+    """The server answered, but not with what was asked for.
+
+    Args:
+        status: Of HTTP.
+    """
+
+    def __init__(self, status: int) -> None:
+        found = f"{status}{HINTS.get(status, '')}" if status != 200 else "with something that cannot be read"
+        super().__init__(f"the server answered {found}")
+        self.status = status
+
+    @property
+    def is_refusal(self) -> bool:
+        """True when it is about who asks, not about what."""
+        return self.status in (401, 403)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a server says of a prompt, in tokens; None is what it does not tell.
+
+    Attributes:
+        prompt: Its length.
+        cached: How many of them came from its cache.
+    """
+
+    prompt: int | None
+    cached: int | None
+
+
+class ChatServer:
+    """Talks to one server. Use it as an async context manager.
+
+    Certificates are verified with the system's trust store. Neither proxies of the environment nor
+    redirections are followed: prompts go to this address and to no other.
+
+    Args:
+        base_url: Its address without ``/v1``.
+        api_key: Sent with each request, or None.
+        timeout: Seconds that one prompt may take.
+    """
+
+    def __init__(self, base_url: str, *, api_key: str | None = None, timeout: float = 600.0) -> None:
+        self.base_url = base_url
+        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._client = httpx2.AsyncClient(
+            base_url=f"{base_url}/v1/",
+            headers=headers,
+            timeout=httpx2.Timeout(timeout, connect=CONNECT_SECONDS),
+            trust_env=False,
+            follow_redirects=False,
+        )
+        # One prompt at a time: a server that takes several at once would prefill them beside each other.
+        self._turn = anyio.Lock()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with anyio.CancelScope(shield=True):
+            await self._client.aclose()
+
+    async def models(self) -> tuple[str, ...]:
+        """The names of the models that it serves.
+
+        Raises:
+            UnreachableError: It cannot be talked to.
+            AnswerError: It answers something else.
+        """
+        timeout = httpx2.Timeout(LIST_SECONDS, connect=CONNECT_SECONDS)
+        found = await self._ask("GET", "models", timeout=timeout)
+        try:
+            return tuple(str(model["id"]) for model in found["data"])
+        except (TypeError, KeyError):
+            raise AnswerError(200) from None
+
+    async def prefill(self, request: dict[str, Any]) -> Usage:
+        """Send a chat request for one token; what the server says of its prompt.
+
+        Args:
+            request: The body, without how many tokens to answer.
+
+        Raises:
+            UnreachableError: It cannot be talked to.
+            AnswerError: It refuses, or answers something else.
+        """
+        body = {**request, "max_tokens": 1, "temperature": 0, "stream": False}
+        async with self._turn:
+            return read_usage(await self._ask("POST", "chat/completions", json=body))
+
+    async def _ask(self, method: str, path: str, **options: Any) -> Any:
+        try:
+            answer = await self._client.request(method, path, **options)
+        except httpx2.HTTPError as error:
+            raise UnreachableError(describe(error)) from None
+        if answer.status_code != 200:
+            raise AnswerError(answer.status_code)
+        try:
+            return answer.json()
+        # Nesting too deep to parse is no ValueError.
+        except (ValueError, RecursionError):
+            raise AnswerError(200) from None
+
+
+def read_usage(answer: Any) -> Usage:
+    """The usage in an answer; llama.cpp's server tells what was cached among its timings.
+
+    Raises:
+        AnswerError: It is no chat completion.
+    """
+    if not isinstance(answer, dict) or not isinstance(answer.get("choices"), list):
+        raise AnswerError(200)
+    usage = _table(answer, "usage")
+    cached = _count(_table(usage, "prompt_tokens_details"), "cached_tokens")
+    if cached is None:
+        cached = _count(_table(answer, "timings"), "cache_n")
+    return Usage(_count(usage, "prompt_tokens"), cached)
+
+
+def _table(value: dict[str, Any], key: str) -> dict[str, Any]:
+    found = value.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _count(value: dict[str, Any], key: str) -> int | None:
+    found = value.get(key)
+    return found if type(found) is int and found >= 0 else None
+
+
+def describe(error: Exception) -> str:
+    """What went wrong with a connection, in one line and without what was sent."""
+    if isinstance(error, httpx2.TimeoutException):
+        return "the server does not answer in time"
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"the server's certificate cannot be verified: {cause.verify_message}"
+        if isinstance(cause, ssl.SSLError):
+            return "no TLS connection can be made with the server"
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(error, httpx2.ConnectError):
+        return "no connection can be made with the server"
+    return f"the connection to the server broke ({type(error).__name__})"

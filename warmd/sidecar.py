@@ -1,0 +1,105 @@
+"""Runs the daemon in a process of its own, beside a server that it reaches over HTTP only."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from warmd import foreign
+from warmd.config import Settings
+from warmd.control.errors import ControlError
+from warmd.control.handlers import make_handlers
+from warmd.control.place import state_folder
+from warmd.control.run import Control, control_of
+from warmd.daemon import Daemon
+from warmd.engines.http import ChatServer, HttpEngine
+from warmd.errors import CannotStartError
+from warmd.events import FOREIGN, make_event
+from warmd.logs import Log
+from warmd.signals import SIGNALS, Terminal, force_next_stop, meaning
+
+
+@dataclass(slots=True)
+class Sidecar:
+    """One run.
+
+    Attributes:
+        prompts: The warm-prompts file.
+        base_url: The server's address without ``/v1``.
+        model: Which of its models; None for the only one.
+        api_key: Or None.
+        settings: Timings and bounds.
+        log: Where events go.
+        exit_code: What the process should end with.
+    """
+
+    prompts: Path
+    base_url: str
+    model: str | None
+    api_key: str | None
+    settings: Settings
+    log: Log
+    exit_code: int = 0
+    stop_reason: str = ""
+
+    def run(self) -> int:
+        """Warm until a signal comes.
+
+        Returns:
+            The exit code: 0 after a signal, 1 after a fault of ours, 3 when it cannot start.
+        """
+        try:
+            with control_of(state_folder(self.settings.state), self.log) as control:
+                anyio.run(self._main, control)
+        except CannotStartError as error:
+            self.exit_code, self.stop_reason = error.exit_code, str(error)
+        level: Any = None if self.exit_code == 0 else "error"
+        stopped = make_event("daemon.stopped", level=level, exit_code=self.exit_code, reason=self.stop_reason)
+        self.log(stopped)
+        return self.exit_code
+
+    async def _main(self, control: Control) -> None:
+        timings = self.settings.sidecar
+        server = ChatServer(self.base_url, api_key=self.api_key, timeout=timings.timeout)
+        engine = HttpEngine(server, self.model, poll_seconds=timings.poll, emit=self.log)
+        daemon = Daemon(engine, self.prompts, self.settings, emit=self.log, url=self.base_url)
+        broken: Exception | None = None
+        async with server:
+            try:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._follow_signals, daemon, tasks)
+                    # Whoever reads that it is ready may call commands at once.
+                    await tasks.start(control.serve, {**make_handlers(daemon), "capture": _cannot_capture})
+                    await daemon.run()
+            except* Exception as group:  # noqa: BLE001 - whatever it is, the process must not live on half
+                broken = group
+        if broken is not None:
+            self.exit_code, self.stop_reason = 1, "the daemon ended with an unexpected error"
+            self.log.write(FOREIGN, "error", logger="warmd", **foreign.describe_exception(broken))
+
+    async def _follow_signals(self, daemon: Daemon, tasks: TaskGroup) -> None:
+        terminal = Terminal(sys.stderr)
+        with anyio.open_signal_receiver(*SIGNALS) as signals:
+            async for number in signals:
+                asked = meaning(number, terminal)
+                if asked == "stop":
+                    self.stop_reason = signal.Signals(number).name
+                    break
+                if asked == "reload":
+                    tasks.start_soon(daemon.reload)
+                else:
+                    daemon.report()
+        force_next_stop()
+        self.log(make_event("daemon.stopping", reason=self.stop_reason))
+        tasks.cancel_scope.cancel()
+
+
+async def _cannot_capture(arguments: dict[str, Any]) -> Any:
+    """It would wait for ever."""
+    raise ControlError("a sidecar does not see the server's requests: there is nothing to capture")
