@@ -92,7 +92,7 @@ def test_what_cannot_be_measured_is_told_in_a_line(
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_it_and_the_server_that_it_started(
     number: signal.Signals, models: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -122,7 +122,11 @@ def test_a_wrong_file_is_left_to_check(tmp_path: Path) -> None:
     (tmp_path / "prompts.json").write_text('{"zanzibar": 1}')
     done = warmd("bench", "--model", "m", "--prompts", "prompts.json", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"warmd: {tmp_path}/prompts.json is wrong: `warmd check` says what\n"
+    path = tmp_path / "prompts.json"
+    assert done.stderr == f"warmd: {path}: is wrong: `warmd check {path}` says what\n"
+    path.unlink()
+    done = warmd("bench", "--model", "m", "--prompts", "prompts.json", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (1, f"warmd: {path}: there is no such file\n")
 
 
 def test_requests_are_the_same_in_each_run_and_differ_from_the_first_word(tmp_path: Path) -> None:

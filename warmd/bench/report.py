@@ -18,7 +18,8 @@ KNOWN = 64
 
 def report(result: BenchResult) -> RenderableType:
     """The whole report."""
-    head = Text(f"{one_line(result.model)}, warmd {result.version}, medians of {result.rounds} rounds")
+    rounds = "1 round" if result.rounds == 1 else f"{result.rounds} rounds"
+    head = Text(f"{one_line(result.model)}, warmd {result.version}, medians of {rounds}")
     notes = [Text(line) for line in _notes(result)]
     how = [Text(f"{title}: {text}", "dim") for title, text in _how(result)]
     return Group(head, Text(), _table(result), Text(), *notes, Text(), *how)

@@ -56,15 +56,17 @@ def run(args: argparse.Namespace, more: list[str]) -> int:
     try:
         document = load_document(path, max_bytes=settings.prompts.max_bytes)
     except InvalidPromptsError as error:
-        raise WarmdError(f"{path} is wrong: `warmd check` says what") from error
+        what = f"is wrong: `warmd check {path}` says what" if path.exists() else "there is no such file"
+        raise WarmdError(f"{path}: {what}") from error
     # Imported here: the event loop and the HTTP client take long to import.
     import anyio
 
     from warmd.bench.measure import Order
 
-    # Both end the server that was started, too. Shells have SIGINT ignored for what runs in the background.
+    # All end the server that was started, too. Shells have SIGINT ignored for what runs in the background.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, frame: signal.raise_signal(signal.SIGINT))
     model = os.path.expanduser(args.model)  # noqa: PTH111 - a hub name is no path
     order = Order(model, document.entries, args.rounds, more, say=_say)
     result = anyio.run(partial(_measure, order, args))

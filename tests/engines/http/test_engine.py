@@ -258,6 +258,20 @@ async def test_a_server_that_cannot_list_its_models_is_used_with_a_named_one() -
     assert stage.events[0].fields["reason"] == "the server answered 404 (is the path right?)"
 
 
+async def test_a_list_of_models_that_cannot_be_read_says_what_to_do() -> None:
+    class Empty(Script):
+        def answer_models(self) -> tuple[int, dict[str, Any]]:
+            return 200, {}
+
+    with scripted(Empty()) as url:
+        stage = Stage(url)
+        async with stage as engine:
+            assert engine.identity is None
+    assert (
+        stage.events[0].fields["reason"].endswith("from /models; without that list, --model names the model")
+    )
+
+
 @pytest.mark.parametrize("answer", [None, [], {}, {"choices": None}, {"error": {"message": RULES}}])
 def test_what_is_no_completion_is_an_error_that_quotes_nothing(answer: Any) -> None:
     with pytest.raises(AnswerError, match=r"^the server answered with something that cannot be read$"):

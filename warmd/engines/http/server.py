@@ -101,11 +101,14 @@ class ChatServer:
             AnswerError: It answers something else.
         """
         timeout = httpx2.Timeout(LIST_SECONDS, connect=CONNECT_SECONDS)
-        found = await self._ask("GET", "models", timeout=timeout)
         try:
+            found = await self._ask("GET", "models", timeout=timeout)
             return tuple(str(model["id"]) for model in found["data"])
         except (TypeError, KeyError):
-            raise AnswerError(200) from None
+            raise ModelListError from None
+        except AnswerError as error:
+            # mlx_lm.server's answer is empty where there is no Hugging Face cache.
+            raise (ModelListError() if error.status == 200 else error) from None
 
     async def prefill(self, request: dict[str, Any]) -> Usage:
         """Send a chat request for one token; what the server says of its prompt.
@@ -133,6 +136,14 @@ class ChatServer:
         # Nesting too deep to parse is no ValueError.
         except (ValueError, RecursionError):
             raise AnswerError(200) from None
+
+
+class ModelListError(AnswerError):
+    """The server does not say which models it has."""
+
+    def __init__(self) -> None:
+        super().__init__(200)
+        self.args = (f"{self} from /models; without that list, --model names the model",)
 
 
 def read_usage(answer: Any) -> Usage:
