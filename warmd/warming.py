@@ -135,10 +135,15 @@ class Warmer:
 
     def fill(self) -> None:
         """Start as many warmings as the bound allows; note when nothing is left to do."""
-        while self._queue and self._turnstile.enter():
-            self._start(self._queue.pop(0))
+        # What is about to be freed first may be wrong: not even its files are to be used before.
+        while (ready := self._first_ready()) is not None and self._turnstile.enter():
+            self._queue.remove(ready)
+            self._start(ready)
         if not (self._queue or self._in_flight or self._dropping):
             self._on_idle()
+
+    def _first_ready(self) -> Wanted | None:
+        return next((item for item in self._queue if item.key not in self._dropping), None)
 
     def _start(self, wanted: Wanted) -> None:
         slot, scope = self._ledger.slots[wanted.key], anyio.CancelScope()

@@ -71,6 +71,25 @@ async def test_rewarm_begins_a_running_warming_anew(path: Path) -> None:
         assert it.named("entry.failed") == []
 
 
+async def test_nothing_is_warmed_again_before_what_may_be_wrong_of_it_is_freed(path: Path) -> None:
+    gate = anyio.Event()
+
+    class Slow(FakeEngine):
+        async def drop(self, keys: Any) -> None:
+            await gate.wait()
+            await super().drop(keys)
+
+    engine = Slow()
+    async with running(path, entry("a"), entry("b"), engine=engine) as it:
+        await it.applied(1)
+        await ask(it, "rewarm", names=["a"])
+        await it.until(lambda: len(it.named("plan.made")) == 2)
+        await anyio.sleep(0.1)
+        assert engine.names_of("warm") == ["a", "b"]
+        gate.set()
+        await it.until(lambda: engine.names_of("warm") == ["a", "b", "a"])
+
+
 async def test_rewarm_tries_at_once_what_failed(path: Path) -> None:
     engine = FakeEngine()
     engine.fail_render("a", RenderError("no such filter"))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from tests.test_daemon import Running, entry
@@ -103,6 +104,32 @@ async def test_no_mark_is_left_by_what_is_cut_short(tmp_path: Path, change: Call
         assert marks(tmp_path) == [("held",)]
         await change(it)
     assert marks(tmp_path) == []
+
+
+async def test_what_is_cut_short_while_its_mark_is_written_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_write, is_writing = threading.Event(), threading.Event()
+
+    def write_slowly(path: Path, value: Any) -> None:
+        is_writing.set()
+        assert may_write.wait(10)
+        write_json(path, value)
+
+    monkeypatch.setattr(module, "write_json", write_slowly)
+    quarantine = Quarantine(tmp_path, "auto")
+
+    async def warm() -> None:
+        async with quarantine.marked("key", "model", ["a"], 5):
+            await anyio.sleep_forever()
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(warm)
+            await anyio.to_thread.run_sync(is_writing.wait)
+            threading.Timer(0.1, may_write.set).start()
+            tasks.cancel_scope.cancel()
+    assert json.loads((tmp_path / FILE_NAME).read_text())["warming"] == []
 
 
 async def test_after_one_abrupt_end_it_is_tried_again_and_success_clears_it(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ class Quarantine:
         self._limit = limit
         self._emit = emit
         self._complaint: str | None = None
+        self._is_writing = False
         self._written = read_suspects(folder) if folder is not None else Suspects()
         self._suspects = self._written.after_end(clock())
         for suspect in self._suspects.ended:
@@ -98,8 +99,9 @@ class Quarantine:
 
     async def save(self) -> None:
         """Return once the disk has what is known now, or has been given its time; never raises for it."""
-        if self._folder is None or self._written == self._suspects:
+        if self._folder is None or (self._written == self._suspects and not self._is_writing):
             return
+        self._is_writing = True
         try:
             await self._disk.run(self._write, self._folder)
         except TimeoutError:
@@ -109,9 +111,12 @@ class Quarantine:
 
     def _write(self, folder: Path) -> None:
         # What changes meanwhile is written as well: nobody may be waiting for this any more.
-        while self._written != (suspects := self._suspects):
-            write_json(folder / FILE_NAME, suspects_json(suspects))
-            self._written = suspects
+        try:
+            while self._written != (suspects := self._suspects):
+                write_json(folder / FILE_NAME, suspects_json(suspects))
+                self._written = suspects
+        finally:
+            self._is_writing = False
 
     def _complain(self, reason: str) -> None:
         if reason != self._complaint:

@@ -9,12 +9,14 @@ from typing import Any
 
 import mlx.core as mx
 import pytest
+from mlx_lm.models.cache import KVCache
 
 from tests.engines.mlx_lm.toy_state import MIXES, ToyModel, assert_state
 from tests.engines.mlx_lm.warming import ids, make_provider, warm
 from warmd.engines.base import Prefix
 from warmd.engines.mlx_lm import layers
 from warmd.engines.mlx_lm.desk import Desk, Job
+from warmd.engines.mlx_lm.kvtree import Run
 from warmd.engines.mlx_lm.prefill import Prefill
 from warmd.engines.mlx_lm.state import Span
 from warmd.engines.mlx_lm.store import Checkpoints, WarmStore
@@ -424,3 +426,23 @@ def test_a_warming_that_fails_holds_nothing_while_its_error_is_known(name: str) 
     del desk
     assert isinstance(future.exception(0), OutOfMemoryError)
     assert active() == before
+
+
+def test_a_prefix_that_came_in_very_many_pieces_is_held_and_the_others_stay() -> None:
+    pieces, tokens, other = 1500, range(3000), Prefix((99999, 1, 2))
+    store, prefix = WarmStore(), Prefix(tuple(tokens))
+    store.declare([prefix, other])
+    cache = KVCache()
+    cache.update_and_fetch(mx.ones((1, 1, 3, 8)), mx.ones((1, 1, 3, 8)))
+    store.hold(other, [cache], {})
+    rows = [(mx.ones((1, 1, 2, 8)), mx.ones((1, 1, 2, 8))) for _ in range(pieces)]
+    like = [layers.make_part(KVCache(), rows, len(prefix), 0)]
+    runs: list[Run] = [(2 * at, 2 * at + 2, [own]) for at, own in enumerate(rows)]
+    store.take_in(prefix.packed, like, runs, {})
+    found = store.begin(prefix)
+    assert found is not None
+    store.hold(prefix, found.copy(0), {})
+    assert set(store.held) == {prefix.key, other.key}
+    store.drop([prefix.key, other.key])
+    store.declare([])
+    assert store.warm_bytes == 0

@@ -311,8 +311,10 @@ class KVTree:
             node.payload.set_snapshot(None)
         if len(node.tokens) <= _FOLD_FACTOR * len(child.tokens):
             self._fold(node, child)
-            # A checkpoint before a branch that has gone may leave no gap any more.
-            self._simplify_above(child)
+            # A checkpoint before a branch that has gone may leave no gap any more. Only that: rows that came
+            # in many pieces would be copied as many times.
+            if child.parent is not None and child.parent.payload.snapshot is not None:
+                self._simplify(child.parent)
 
     def _is_point(self, node: Node[Span]) -> bool:
         """True when a wanted prefix will part from the others here."""

@@ -158,10 +158,7 @@ class Loading:
     def _begin(self, uses: Sequence[Use]) -> bool:
         if not uses or self._choice is None:
             return True
-        size = sum(use.record.nbytes for use in uses)
-        if self._guard is not None and not self._guard.has_room(
-            size + 2 * max(use.record.nbytes for use in uses)
-        ):
+        if self._guard is not None and not self._guard.has_room(self._takes(self._guard, uses)):
             # Prefilling will say how much there would have to be.
             self.abandon()
             return True
@@ -173,6 +170,14 @@ class Loading:
             self.abandon()
             return True
         return False
+
+    def _takes(self, guard: Guard, uses: Sequence[Use]) -> int:
+        """Bytes: of the files, and besides of reading them, or of going on where they end too soon."""
+        size, largest = sum(use.record.nbytes for use in uses), max(use.record.nbytes for use in uses)
+        tokens = len(self._choice.request.tokens) if self._choice is not None else 0
+        is_part = max(use.end for use in uses) < tokens
+        rest = guard.cost.peak(tokens) if is_part and guard.cost is not None else 0
+        return size + max(2 * largest, rest)
 
     def _is_late(self) -> bool:
         if self._seconds <= self._allowed:
