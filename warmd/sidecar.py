@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +19,8 @@ from warmd.daemon import Daemon
 from warmd.engines.http import ChatServer, HttpEngine
 from warmd.errors import CannotStartError
 from warmd.events import FOREIGN, make_event
+from warmd.following import follow_signals
 from warmd.logs import Log
-from warmd.signals import SIGNALS, Terminal, force_next_stop, meaning
 
 
 @dataclass(slots=True)
@@ -84,18 +82,7 @@ class Sidecar:
             self.log.write(FOREIGN, "error", logger="warmd", **foreign.describe_exception(broken))
 
     async def _follow_signals(self, daemon: Daemon, tasks: TaskGroup) -> None:
-        terminal = Terminal(sys.stderr)
-        with anyio.open_signal_receiver(*SIGNALS) as signals:
-            async for number in signals:
-                asked = meaning(number, terminal)
-                if asked == "stop":
-                    self.stop_reason = signal.Signals(number).name
-                    break
-                if asked == "reload":
-                    tasks.start_soon(daemon.reload)
-                else:
-                    daemon.report()
-        force_next_stop()
+        self.stop_reason = await follow_signals(daemon, tasks)
         self.log(make_event("daemon.stopping", reason=self.stop_reason))
         tasks.cancel_scope.cancel()
 

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import functools
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -52,13 +51,13 @@ from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
 from warmd.engines.mlx_lm.store import Checkpoints, WarmStore
 from warmd.errors import CannotStartError
 from warmd.events import FOREIGN, Event, make_event
+from warmd.following import follow_signals
 from warmd.logs import Log
 from warmd.memory.readings import Limit
 from warmd.memory.size import parse_limit, parse_size
 from warmd.parser import ServerParser
 from warmd.rates import Rates
 from warmd.repeats import REPORT_SECONDS
-from warmd.signals import SIGNALS, Terminal, force_next_stop, meaning
 from warmd.web.live import Live
 from warmd.web.recent import Recent
 from warmd.web.site import Site
@@ -245,18 +244,7 @@ class Host:
             self.log.summarise()
 
     async def _follow_signals(self, daemon: Daemon, tasks: TaskGroup) -> None:
-        terminal = Terminal(sys.stderr)
-        with anyio.open_signal_receiver(*SIGNALS) as signals:
-            async for number in signals:
-                asked = meaning(number, terminal)
-                if asked == "stop":
-                    self.stop_reason = signal.Signals(number).name
-                    break
-                if asked == "reload":
-                    tasks.start_soon(daemon.reload)
-                else:
-                    daemon.report()
-        force_next_stop()
+        self.stop_reason = await follow_signals(daemon, tasks)
         self.log(make_event("daemon.stopping", reason=self.stop_reason))
         tasks.cancel_scope.cancel()
 

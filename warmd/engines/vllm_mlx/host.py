@@ -11,7 +11,6 @@ import io
 import logging
 import os
 import re
-import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -39,11 +38,11 @@ from warmd.engines.vllm_mlx.app import WithSite, attach_to_lifespan
 from warmd.engines.vllm_mlx.engine import VllmMlxEngine
 from warmd.errors import CannotStartError, UsageError
 from warmd.events import FOREIGN, Event, make_event
+from warmd.following import follow_signals
 from warmd.logs import Log
 from warmd.memory.size import parse_limit
 from warmd.rates import Rates
 from warmd.repeats import REPORT_SECONDS
-from warmd.signals import SIGNALS, Terminal, force_next_stop, meaning
 from warmd.web.live import Live
 from warmd.web.recent import Recent
 from warmd.web.site import Site
@@ -226,18 +225,7 @@ class Host:
 
     async def _follow_signals(self, daemon: Daemon, tasks: TaskGroup) -> None:
         """As uvicorn does not: its own handling would end the process with the signal."""
-        terminal = Terminal(sys.stderr)
-        with anyio.open_signal_receiver(*SIGNALS) as signals:
-            async for number in signals:
-                asked = meaning(number, terminal)
-                if asked == "stop":
-                    self.stop_reason = signal.Signals(number).name
-                    break
-                if asked == "reload":
-                    tasks.start_soon(daemon.reload)
-                else:
-                    daemon.report()
-        force_next_stop()
+        self.stop_reason = await follow_signals(daemon, tasks)
         self.log(make_event("daemon.stopping", reason=self.stop_reason))
         self._server.should_exit = True
 
