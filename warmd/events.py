@@ -148,6 +148,16 @@ CATALOGUE: Mapping[str, Kind] = {
     "engine.unreachable": Kind(
         "warning", ("url", "reason"), "the server that a sidecar warms does not answer; it is asked again"
     ),
+    "rank.joined": Kind(
+        "info",
+        ("ranks",),
+        "the model runs on so many processes, which `mlx.launch` has started; this one leads, and nothing is "
+        "kept on disk",
+    ),
+    "rank.following": Kind("info", ("rank", "ranks"), "this process does what rank 0 says"),
+    "rank.diverged": Kind(
+        "warning", (), "the ranks held different state, so that all of it was freed; it is warmed again"
+    ),
     "engine.died": Kind("error", ("reason",), "the engine cannot go on; the process ends with a failure"),
     "memory.pressure": Kind(
         "warning",

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
+from collections.abc import Callable
+from types import FrameType
 
 import anyio
 from anyio.abc import TaskGroup
 
 from warmd.daemon import Daemon
-from warmd.signals import SIGNALS, Terminal, force_next_stop, meaning
+from warmd.signals import SIGNALS, STOP_SIGNALS, Terminal, force_next_stop, meaning
 
 
 async def follow_signals(daemon: Daemon, tasks: TaskGroup) -> str:
@@ -31,3 +34,27 @@ async def follow_signals(daemon: Daemon, tasks: TaskGroup) -> str:
                 daemon.report()
     force_next_stop()
     return signal.Signals(number).name
+
+
+def follow_until_stopped(wait: Callable[[float], bool], patience: float) -> str | None:
+    """Wait for something to end by itself. A signal to stop leaves it so many seconds; the next one forces.
+
+    Args:
+        wait: Waits for at most so many seconds; True once it has ended.
+        patience: Seconds.
+
+    Returns:
+        The name of the signal, if there was one.
+    """
+    asked: list[tuple[int, float]] = []
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        asked.append((number, time.monotonic() + patience))
+        force_next_stop()
+
+    for number in STOP_SIGNALS:
+        signal.signal(number, ask)
+    while not wait(0.2):
+        if asked and time.monotonic() > asked[0][1]:
+            break
+    return signal.Signals(asked[0][0]).name if asked else None

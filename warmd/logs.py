@@ -63,6 +63,7 @@ class Log:
         self._path = file.path if file is not None else None
         self._file_problem: str | None = None
         self._repeats = Repeats(clock)
+        self._own: Mapping[str, Any] = {}
 
     @property
     def sink(self) -> Sink:
@@ -93,6 +94,10 @@ class Log:
             event = make_event("log.repeated", repeated=found.name, times=found.times, seconds=seconds)
             self._put(event.name, found.level, {**event.fields, **found.texts})
 
+    def take_second_place(self, **fields: Any) -> None:
+        """From now on the file is another process's, and every line says whose it is by these fields."""
+        self._file, self._stream_level, self._own = None, self.level, fields
+
     def drop(self) -> None:
         """Count a line that could not even be made."""
         for output in (self._stream, self._file):
@@ -100,7 +105,10 @@ class Log:
                 output.sink.drop()
 
     def _put(self, name: str, level: Level, fields: Mapping[str, Any]) -> None:
-        ours = {f"{key}_" if key in RESERVED else key: plain(value) for key, value in fields.items()}
+        ours = {
+            f"{key}_" if key in RESERVED else key: plain(value)
+            for key, value in {**self._own, **fields}.items()
+        }
         is_in_file = self._file is not None and self._file.put(name, level, ours)
         # What the file does not take is not lost where there is still the stream.
         if not is_in_file or LEVELS.index(level) >= LEVELS.index(self._stream_level):

@@ -84,7 +84,7 @@ def test_a_request_gets_what_a_warming_has_done_so_far_and_the_warming_goes_on(m
     state = store.match(tokens + TAIL)
     assert state is not None
     assert_same_answer(cold, answer(model, TAIL, state.copy(len(TAIL))))
-    assert store.unfinished == set()
+    assert store.unfinished == {}
 
 
 def edited(model: Any, store: WarmStore) -> tuple[list[int], Prefill]:
@@ -155,7 +155,7 @@ def test_a_warming_that_cannot_hand_over_what_it_has_harms_no_request() -> None:
 
     cache = WarmPromptCache(WarmStore(), 10)
     cache.model_key = KEY
-    cache._store.unfinished.add(Broken())
+    cache._store.unfinished[Broken()] = None
     assert cache.fetch_nearest_cache(KEY, [1, 2, 3]) == (None, [1, 2, 3])
 
 
@@ -167,7 +167,7 @@ def test_a_request_that_begins_otherwise_leaves_a_warming_alone(model: Any, shar
     store.offer(pack(tokens[:shared] + ids(40, seed=5)))
     assert (store.match(tokens) is not None) == is_cut
     prefill.abandon()
-    assert store.unfinished == set()
+    assert store.unfinished == {}
 
 
 def test_what_is_in_doubt_is_not_kept_when_its_warming_is_stopped(model: Any) -> None:

@@ -20,11 +20,19 @@ class Job(Generic[T]):
     Args:
         step: Does one step there; returns None while there is more to do, the result once it is done.
         abandon: Called there in place of the next step when the job has been cancelled.
+        order: What other ranks make the same job of; None where it concerns this process alone.
+
+    Attributes:
+        number: Names it among ranks; None until they have heard of it.
     """
 
-    def __init__(self, step: Callable[[], T | None], abandon: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, step: Callable[[], T | None], abandon: Callable[[], None] | None = None, order: Any = None
+    ) -> None:
         self.step = step
         self.abandon = abandon
+        self.order = order
+        self.number: int | None = None
         self.done: Future[T] = Future()
 
 
@@ -32,10 +40,11 @@ class Desk:
     """A queue of jobs. Quick jobs go first; the others are done one after the other, in order.
 
     Thread-safe: any thread may submit; only the engine's thread steps. A job's future is cancelled to stop
-    it: it is then dropped before its next step.
+    it: it is then abandoned in place of its next step.
 
     Attributes:
         on_submit: Called after each submission, on its thread: the engine's thread may be asleep.
+        is_resting: True when there is nothing to do until the next round.
     """
 
     def __init__(self) -> None:
@@ -43,6 +52,7 @@ class Desk:
         self._long: deque[Job[Any]] = deque()
         self._closed: EngineDiedError | None = None
         self.on_submit: Callable[[], None] = lambda: None
+        self.is_resting = False
 
     def submit(self, job: Job[T], *, is_quick: bool = False) -> Future[T]:
         """Queue a job.
@@ -57,30 +67,42 @@ class Desk:
         self.on_submit()
         return job.done
 
+    @property
+    def has_jobs(self) -> bool:
+        """True when there is something to do."""
+        return bool(self._quick or self._long)
+
+    def begin_round(self, *, stop: bool = False) -> bool:
+        """The engine's thread looks for requests; returns whether it is to stop."""
+        return stop
+
     def step(self) -> bool:
         """Do one step of the first job; False when there was nothing to do.
 
         An exception of a job goes to whoever waits for it, never into the engine's thread.
         """
-        return self._step_first(self._quick) or self._step_first(self._long)
+        queue = self._quick or self._long
+        if queue:
+            self._act(queue, is_abandoned=queue[0].done.cancelled())
+            return True
+        return False
 
     def step_quick(self) -> bool:
         """Do the first quick job, if there is one, and nothing that takes long."""
-        return self._step_first(self._quick)
+        return bool(self._quick) and self.step()
 
-    def _step_first(self, queue: deque[Job[Any]]) -> bool:
-        while queue:
-            job = queue[0]
-            if job.done.cancelled():
-                queue.popleft()
-                if job.abandon is not None:
-                    # Nobody waits any more to be told of an error.
-                    with contextlib.suppress(Exception):
-                        job.abandon()
-                continue
-            self._step(job, queue)
-            return True
-        return False
+    def rest(self) -> None:
+        """Do nothing this time."""
+
+    def _act(self, queue: deque[Job[Any]], *, is_abandoned: bool) -> None:
+        if is_abandoned:
+            abandon(queue.popleft())
+        else:
+            self._step(queue[0], queue)
+
+    def _failed(self, job: Job[Any], error: Exception) -> None:
+        _forget_frames(error)
+        _finish(job.done, error=error)
 
     def fail_all(self, error: Exception) -> None:
         """Fail everything that is queued; later jobs are accepted."""
@@ -101,8 +123,7 @@ class Desk:
             result = job.step()
         except Exception as error:  # noqa: BLE001 - the engine's thread serves others too
             queue.popleft()
-            _forget_frames(error)
-            _finish(job.done, error=error)
+            self._failed(job, error)
             return
         if result is not None:
             queue.popleft()
@@ -115,6 +136,14 @@ class Desk:
                     _finish(queue.popleft().done, error=error)
                 except IndexError:
                     return
+
+
+def abandon(job: Job[Any]) -> None:
+    """Tell a job that it goes no further."""
+    if job.abandon is not None:
+        # Nobody waits any more to be told of an error.
+        with contextlib.suppress(Exception):
+            job.abandon()
 
 
 def _forget_frames(error: BaseException | None) -> None:

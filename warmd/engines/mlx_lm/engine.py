@@ -7,7 +7,6 @@ import contextlib
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
-from weakref import WeakValueDictionary
 
 import anyio
 import anyio.to_thread
@@ -15,9 +14,8 @@ import anyio.to_thread
 from warmd.disk.status import DiskStatus
 from warmd.engines.base import Held, Identity, LiveRequest, Prefix, Warmed
 from warmd.engines.mlx_lm.desk import Job
-from warmd.engines.mlx_lm.generator import EngineRoom, LoadedModel, ModelGoneError
-from warmd.engines.mlx_lm.prefill import Prefill
-from warmd.engines.mlx_lm.warming import Warming
+from warmd.engines.mlx_lm.orders import Declare, Drop, Warm, Worker
+from warmd.engines.mlx_lm.room import EngineRoom, LoadedModel, ModelGoneError
 from warmd.errors import RenderError
 from warmd.memory.cost import Cost
 from warmd.memory.readings import Memory
@@ -42,11 +40,9 @@ class MlxLmEngine:
 
     def __init__(self, room: EngineRoom, provider: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._room = room
-        self._provider = provider
         self._loop = loop
         self._changed = Signal()
-        self._prefills: WeakValueDictionary[str, Prefill] = WeakValueDictionary()
-        """Under way, or cancelled and not yet abandoned by the engine's thread."""
+        self._worker = Worker(room, provider)
         self._declared_keys: frozenset[str] = frozenset()
         room.notify = lambda: self._call_soon(self._changed.set)
 
@@ -78,7 +74,7 @@ class MlxLmEngine:
         self._declared_keys = frozenset(prefix.key for prefix in prefixes)
         if self._room.keeper is not None:
             self._room.keeper.declare(prefixes)
-        self._room.desk.submit(Job(lambda: self._declared(prefixes)), is_quick=True)
+        self._room.desk.submit(self._worker.job(Declare(tuple(prefixes))), is_quick=True)
 
     def follow(self, on_request: Callable[[LiveRequest], None]) -> None:
         """Pass each request on from the engine's thread."""
@@ -109,20 +105,8 @@ class MlxLmEngine:
 
     async def warm(self, prefix: Prefix, on_progress: Callable[[int], None]) -> Warmed:
         """Load and prefill on the engine's thread, a file or a chunk whenever no live request waits."""
-        room = self._room
-        prefill = Prefill(
-            prefix, room.store, self._provider, room.pace.max_tokens, on_progress, room.guard, room.pace
-        )
-        self._prefills[prefix.key] = prefill
-        keeper = room.keeper
-        if keeper is None:
-            return await self._run(Job(prefill.step, prefill.abandon))
-        warming = Warming(
-            prefill,
-            keeper,
-            lambda: keeper.loading(prefix, room.store, self._provider, on_progress, room.guard),
-        )
-        return await self._run(Job(warming.step, warming.abandon))
+        warmed: Warmed = await self._run(self._worker.job(Warm(prefix), on_progress))
+        return warmed
 
     async def look_up(self, entry: Entry, prefix: Prefix) -> int | None:
         """Render a request of the entry with another user text, and see what it would be served from."""
@@ -137,12 +121,10 @@ class MlxLmEngine:
     async def drop(self, keys: Collection[str]) -> None:
         """Free prefixes on the engine's thread, also what has been computed of those that were cancelled."""
         doubtful = self._declared_keys.intersection(keys)
-        for prefill in [found for key in keys if (found := self._prefills.get(key)) is not None]:
-            prefill.doubt()
         try:
             # A model that is gone has taken its prefixes along.
             with contextlib.suppress(ModelGoneError):
-                await self._run(Job(lambda: self._dropped(keys)), is_quick=True)
+                await self._run(self._worker.job(Drop(tuple(keys))), is_quick=True)
         finally:
             # Still wanted, so it is to be computed anew. Not before: it would be written once more.
             if self._room.keeper is not None and doubtful:
@@ -151,16 +133,6 @@ class MlxLmEngine:
     def _matched(self, tokens: list[int]) -> int:
         found = self._room.store.match(tokens)
         return found.length if found else 0
-
-    def _declared(self, prefixes: Collection[Prefix]) -> bool:
-        self._room.store.declare(prefixes)
-        return True
-
-    def _dropped(self, keys: Collection[str]) -> bool:
-        # If it fails, the store has let go of everything: of these prefixes as well.
-        with contextlib.suppress(Exception):
-            self._room.store.drop(keys)
-        return True
 
     def _loaded(self) -> LoadedModel:
         loaded = self._room.loaded

@@ -4,145 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from queue import Queue
 from typing import Any
 
 from mlx_lm import server, utils
 
-from warmd.disk.writer import Piece
-from warmd.engines.base import Chat, EngineDiedError, Identity, LiveRequest
-from warmd.engines.mlx_lm.desk import Desk, Job
+from warmd.engines.base import Chat, EngineDiedError
 from warmd.engines.mlx_lm.folder import check_model_folder
-from warmd.engines.mlx_lm.forms import forms_of
-from warmd.engines.mlx_lm.guard import Guard
-from warmd.engines.mlx_lm.keeper import Keeper
-from warmd.engines.mlx_lm.measure import UnkeepableError, measure, quantising, trace
-from warmd.engines.mlx_lm.pace import Pace
+from warmd.engines.mlx_lm.orders import Worker
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
-from warmd.engines.mlx_lm.render import RequestPath
-from warmd.engines.mlx_lm.store import WarmStore
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
-    """What other threads may know of the model that is loaded."""
-
-    identity: Identity
-    request_path: RequestPath
-
-
-class ModelGoneError(Exception):
-    """The model was unloaded or replaced while something was being warmed for it."""
-
-
-class EngineRoom:
-    """What the engine's thread and the daemon share. The thread writes; the daemon reads and leaves jobs.
-
-    Attributes:
-        desk: Work for the engine's thread.
-        store: The warm prefixes; only the engine's thread touches it, but for its snapshots.
-        keeper: Keeps them on disk; None where nothing is written.
-        guard: Keeps warming within the memory limit.
-        pace: Sizes the steps of warming.
-        is_prefilling: True while a request's prompt is being computed, or waits for a place in the batch.
-        is_waiting: True while a request that was taken has not begun.
-        is_queued: Whether a request has not even been taken.
-        ordinary_bytes: What mlx-lm's own prompt cache holds; from any thread.
-        loaded: The loaded model, replaced as a whole; None while there is none.
-        is_started: True once the engine's thread asked for its first work: the default model is loaded.
-        death: Why the engine's thread ended, if it ended by itself.
-    """
-
-    def __init__(self, store: WarmStore, guard: Guard, pace: Pace, keeper: Keeper | None = None) -> None:
-        self.desk = Desk()
-        self.store = store
-        self.guard = guard
-        self.pace = pace
-        self.keeper = keeper
-        self.is_prefilling = self.is_waiting = False
-        self.is_queued: Callable[[], bool] = lambda: False
-        self.ordinary_bytes: Callable[[], int] = lambda: 0
-        self.loaded: LoadedModel | None = None
-        self.is_started = False
-        self.death: EngineDiedError | None = None
-        self.notify: Callable[[], None] = lambda: None
-        self.on_request: Callable[[LiveRequest], None] = lambda request: None
-        self._loads = 0
-
-    def model_loaded(self, provider: Any, folders: Mapping[str, Path]) -> None:
-        """A model has been loaded, from the folders of `model`, `adapter`, `draft_model`. On its thread."""
-        self._loads += 1
-        model_path = provider.model_key[0]
-        request_path = RequestPath(
-            # A tokenizer of our own: rendering happens on another thread than serving.
-            copy.deepcopy(provider.tokenizer),
-            provider.cli_args.chat_template_args,
-            provider.processor,
-        )
-        unwarmable = self._measure(provider, folders)
-        self.loaded = LoadedModel(Identity(str(model_path), self._loads, unwarmable), request_path)
-        self.notify()
-
-    def _measure(self, provider: Any, folders: Mapping[str, Path]) -> str | None:
-        """Find out what the model's state costs; returns why it cannot be kept at all, if so."""
-        self.store.reset(quantising(provider.cli_args))
-        self.guard.model_loaded(None)
-        self.pace.forget()
-        try:
-            run = trace(provider.model, provider.draft_model)
-            self.guard.model_loaded(measure(run, self.pace.max_tokens, provider.cli_args))
-            if self.keeper is not None:
-                forms = forms_of(run, provider.cli_args)
-                self.keeper.model_loaded(folders, forms, provider.cli_args, str(provider.model_key[0]))
-        except UnkeepableError as error:
-            return str(error)
-        except Exception:  # noqa: BLE001 - a model that does not run says so when it is used
-            return None
-        return None
-
-    def model_gone(self) -> None:
-        """The loaded model is about to be unloaded, and its state with it. On the engine's thread."""
-        self.loaded = None
-        if self.keeper is not None:
-            self.keeper.model_gone()
-        self.store.clear()
-        self.desk.fail_all(ModelGoneError())
-        self.notify()
-
-    def step_while_serving(self) -> None:
-        """Between two tokens of live requests: what takes no time, or a share of it if they only decode."""
-        if self.desk.step_quick():
-            return
-        if self.is_prefilling or self.is_waiting or self.is_queued():
-            self.pace.busy()
-            return
-        with self.pace.sharing() as may_step:
-            if may_step:
-                self.desk.step()
-
-    def thread_started(self) -> None:
-        """The engine's thread is ready for work."""
-        if not self.is_started:
-            self.is_started = True
-            self.notify()
-
-    def next_piece(self) -> Piece | None:
-        """The next file to write, from the engine's thread. On the writer's, which waits for it."""
-        keeper = self.keeper
-        if keeper is None:
-            return None
-        return self.desk.submit(Job(lambda: keeper.make_piece(self.store, self.guard))).result()[0]
-
-    def thread_ended(self, death: EngineDiedError | None) -> None:
-        """The engine's thread has ended: by itself when `death` says why. On the engine's thread."""
-        self.death = death
-        self.loaded = None
-        self.store.clear()
-        self.desk.close(death or EngineDiedError("the engine has been stopped"))
-        self.notify()
+from warmd.engines.mlx_lm.queues import RequestQueue, SteppingQueue
+from warmd.engines.mlx_lm.room import EngineRoom
+from warmd.engines.mlx_lm.shared_desk import SharedDesk
 
 
 class WatchedBatchGenerator(server.BatchGenerator):  # type: ignore[misc] # as below
@@ -168,52 +41,6 @@ class WatchedBatchGenerator(server.BatchGenerator):  # type: ignore[misc] # as b
         # Responses of the first kind are of prompts. A batch that is full leaves prompts where they are.
         self._room.is_prefilling = bool(found[0] or self._unprocessed_sequences)
         return found
-
-
-class RequestQueue(Queue[Any]):
-    """Where requests wait for the engine's thread, which can be woken when there is other work for it."""
-
-    _WAKE = object()
-
-    def wake(self) -> None:
-        """Whoever waits for a request finds that there is none. From any thread."""
-        if self.empty():
-            self.put(self._WAKE)
-
-    def has_request(self) -> bool:
-        """True when a request waits."""
-        with self.mutex:
-            return any(item is not self._WAKE for item in self.queue)
-
-    def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        """The next request.
-
-        Raises:
-            queue.Empty: There is none; at once after a `wake`.
-        """
-        item = super().get(block, timeout)
-        while item is self._WAKE:
-            item = super().get(block=False)
-        return item
-
-
-class SteppingQueue:
-    """Takes the tokens of a request that is served alone, and lets a little warming in between.
-
-    Args:
-        queue: Where they go.
-        room: Has the warming.
-    """
-
-    def __init__(self, queue: Any, room: EngineRoom) -> None:
-        self._queue = queue
-        self._room = room
-
-    def put(self, item: Any) -> None:
-        """Pass it on first: nobody waits for warming."""
-        self._queue.put(item)
-        if isinstance(item, server.Response):
-            self._room.step_while_serving()
 
 
 class WatchedModelProvider(server.ModelProvider):  # type: ignore[misc] # mlx-lm has no type information
@@ -248,6 +75,9 @@ class WarmingResponseGenerator(server.ResponseGenerator):  # type: ignore[misc] 
         # The base class starts its thread at once.
         self._room = room
         self._warm_cache = cache
+        self._is_to_stop = False
+        if isinstance(room.desk, SharedDesk):
+            room.desk.make_job = Worker(room, provider).job
         room.ordinary_bytes = lambda: int(cache.nbytes)
         super().__init__(provider, cache)
         # The thread may wait at the old queue, a tenth of a second at most; no request has come yet.
@@ -263,6 +93,8 @@ class WarmingResponseGenerator(server.ResponseGenerator):  # type: ignore[misc] 
             self._room.pace.idle()
             has_stepped = self._room.desk.step()
             request = super()._next_request(None if has_stepped else timeout)
+        if self._room.desk.begin_round(stop=self._is_to_stop):
+            self._stop = True
         self._room.is_waiting = request is not None
         return request
 
@@ -300,7 +132,13 @@ class WarmingResponseGenerator(server.ResponseGenerator):  # type: ignore[misc] 
 
     def stop(self, timeout: float) -> bool:
         """Ask the engine's thread to end, and wait for it; False when it is still running."""
-        self._stop = True
+        self._is_to_stop = True
+        # Several ranks end together, where they look for requests together.
+        self._stop = self._room.ranks.size == 1
+        return self.join_for(timeout)
+
+    def join_for(self, timeout: float) -> bool:
+        """Wait for the engine's thread to end; False when it is still running after so many seconds."""
         self._generation_thread.join(timeout)
         return not self._generation_thread.is_alive()
 

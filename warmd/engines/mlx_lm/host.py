@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import anyio
 import anyio.to_thread
@@ -37,7 +37,6 @@ from warmd.engines.mlx_lm.disk_setup import EmitSoon, open_keeper
 from warmd.engines.mlx_lm.engine import MlxLmEngine
 from warmd.engines.mlx_lm.folder import ModelError, check_adapter, check_model_folder
 from warmd.engines.mlx_lm.generator import (
-    EngineRoom,
     WarmingResponseGenerator,
     WatchedBatchGenerator,
     WatchedModelProvider,
@@ -48,10 +47,13 @@ from warmd.engines.mlx_lm.hub import hub_reason, missing_model
 from warmd.engines.mlx_lm.measure import check_quantising
 from warmd.engines.mlx_lm.pace import Pace
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
+from warmd.engines.mlx_lm.ranks import Ranks
+from warmd.engines.mlx_lm.room import EngineRoom
+from warmd.engines.mlx_lm.shared_guard import SharedGuard
 from warmd.engines.mlx_lm.store import Checkpoints, WarmStore
 from warmd.errors import CannotStartError
 from warmd.events import FOREIGN, Event, make_event
-from warmd.following import follow_signals
+from warmd.following import follow_signals, follow_until_stopped
 from warmd.logs import Log
 from warmd.memory.readings import Limit
 from warmd.memory.size import parse_limit, parse_size
@@ -68,11 +70,15 @@ JOIN_SECONDS = 1.5
 """How long the engine's thread may take to end; a step of a long prefill cannot be interrupted."""
 
 
-class DistributedError(CannotStartError):
-    """The server was started on several machines."""
+FOLLOW_SECONDS = 5.0
+"""How long a rank that is told to stop waits for rank 0 to stop with it."""
 
-    def __init__(self) -> None:
-        super().__init__("warmd serve does not run under mlx.launch: start mlx_lm.server there instead")
+
+class LonelyError(CannotStartError):
+    """The other ranks of the job cannot be reached."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(f"cannot join the other ranks of mlx.launch: {' '.join(str(error).split())}")
 
 
 @dataclass(slots=True)
@@ -100,15 +106,6 @@ class Host:
     _ready: anyio.Event = field(init=False, default_factory=anyio.Event)
     _emit_soon: EmitSoon = field(init=False, default_factory=EmitSoon)
 
-    def __post_init__(self) -> None:
-        self._state = state_folder(self.settings.state)
-        warm, memory = self.settings.warm, self.settings.memory
-        checkpoints = Checkpoints(warm.checkpoint_tokens, parse_size(warm.checkpoint_max_bytes))
-        guard = Guard(Limit.parse(memory.limit, memory.reserve))
-        pace = Pace(warm.chunk_tokens, warm.chunk_seconds, warm.live_share)
-        keeper = open_keeper(self.settings.store, self._emit_soon)
-        self._room = EngineRoom(WarmStore(checkpoints), guard, pace, keeper)
-
     def run(self) -> None:
         """Serve until stopped; `exit_code` then says what the process should end with.
 
@@ -116,8 +113,29 @@ class Host:
             CannotStartError: Something that trying again would not change.
             SystemExit: From the server's own parser.
         """
+        self._state = state_folder(self.settings.state)
+        try:
+            ranks = Ranks.join()
+        except RuntimeError as error:
+            raise LonelyError(error) from None
+        self._room = self._make_room(ranks)
+        if not ranks.leads:
+            self.log.take_second_place(rank=ranks.rank)
         with self._seams():
             server.main()
+
+    def _make_room(self, ranks: Ranks) -> EngineRoom:
+        """What the engine's thread works with. Each rank looks at its own memory; all else is rank 0's."""
+        memory, warm = self.settings.memory, ranks.share(self.settings.warm)
+        checkpoints = Checkpoints(warm.checkpoint_tokens, parse_size(warm.checkpoint_max_bytes))
+        pace = Pace(warm.chunk_tokens, warm.chunk_seconds, warm.live_share)
+        limit = Limit.parse(memory.limit, memory.reserve)
+        if ranks.size > 1:
+            store = WarmStore(checkpoints, agree=lambda number: ranks.agree(number) or self._diverged())
+            # A shard is of use only beside the others, and their folders may be of another day.
+            return EngineRoom(store, SharedGuard(limit, ranks), pace, ranks=ranks)
+        store = WarmStore(checkpoints)
+        return EngineRoom(store, Guard(limit), pace, open_keeper(self.settings.store, self._emit_soon))
 
     @contextlib.contextmanager
     def _seams(self) -> Iterator[None]:
@@ -144,12 +162,13 @@ class Host:
         check_quantising(model_provider.cli_args)
         foreign.adopt_loggers()
         foreign.capture_stderr(self.log)
-        if model_provider.is_distributed:
-            raise DistributedError
         args = model_provider.cli_args
         check_model_folder(args.model)
         check_model_folder(args.draft_model)
         check_adapter(args.adapter_path)
+        if not self._room.ranks.leads:
+            self._follow(model_provider)
+            return
         with control_of(self._state, self.log) as control:
             http_server = listen(host, port)
             try:
@@ -157,6 +176,24 @@ class Host:
                 anyio.run(self._main, http_server, model_provider, control)
             finally:
                 http_server.server_close()
+
+    def _diverged(self) -> bool:
+        self._emit_soon(make_event("rank.diverged"))
+        return False
+
+    def _follow(self, provider: Any) -> None:
+        """Be a rank that does what rank 0 says, until that stops or this one is told to and has waited."""
+        self.log(make_event("rank.following", rank=self._room.ranks.rank, ranks=self._room.ranks.size))
+        cache = WarmPromptCache(self._room.store, provider.cli_args.prompt_cache_size)
+        generator = WarmingResponseGenerator(provider, cache, self._room)
+        asked = follow_until_stopped(generator.join_for, FOLLOW_SECONDS)
+        death = self._room.death
+        self.stop_reason = str(death) if death is not None else asked or "rank 0 has stopped"
+        if death is not None:
+            self.log(make_event("engine.died", reason=self.stop_reason))
+        # A rank that goes alone ends the job.
+        self.exit_code = 0 if generator.join_for(0) and death is None else 1
+        self._end()
 
     async def _main(self, http_server: HttpServer, provider: Any, control: Control) -> None:
         cache = WarmPromptCache(
@@ -174,6 +211,8 @@ class Host:
         self._emit_soon.follow(asyncio.get_running_loop(), recent)
         if self._room.keeper is not None:
             self._room.keeper.start(self._room.next_piece)
+        if self._room.ranks.size > 1:
+            recent(make_event("rank.joined", ranks=self._room.ranks.size))
         url = _url(http_server)
         daemon = Daemon(engine, self.prompts, self.settings, emit=recent, url=url, quarantine=quarantine)
         generator = WarmingResponseGenerator(provider, cache, self._room)
@@ -186,6 +225,9 @@ class Host:
         await self._stop(http_server, generator)
         if failure is not None:
             raise failure
+        self._end()
+
+    def _end(self) -> NoReturn:
         self._report_stopped()
         # Python would wait for the engine's thread if it is still at work, and what that thread leaves to be
         # destroyed by C++ aborts a process whose interpreter is on its way out. There is nothing to save.

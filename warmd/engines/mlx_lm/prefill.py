@@ -48,7 +48,7 @@ class Prefill:
     """One prefix on its way into the store. Holds state, never the model: a model must be free to go.
 
     Args:
-        prefix: What to prefill.
+        prefix: What to prefill; also an attribute.
         store: Where it goes, and where a held beginning of it is taken from.
         provider: mlx-lm's `ModelProvider`, which knows the model that is loaded now.
         chunk_tokens: Tokens a step.
@@ -67,7 +67,7 @@ class Prefill:
         guard: Guard | None = None,
         pace: Pace | None = None,
     ) -> None:
-        self._prefix = prefix
+        self.prefix = prefix
         self._store = store
         self._provider = provider
         self._chunk_tokens = chunk_tokens
@@ -90,9 +90,9 @@ class Prefill:
         try:
             if not self._cache:
                 self._begin()
-            if self._done < len(self._prefix):
+            if self._done < len(self.prefix):
                 self._advance()
-            return self._finish() if self._done == len(self._prefix) else None
+            return self._finish() if self._done == len(self.prefix) else None
         except NoRoomError:
             self.abandon()
             raise
@@ -117,7 +117,7 @@ class Prefill:
 
         The next step goes on from there.
         """
-        shared = common_length(tokens[: self._done], self._prefix.packed[: self._done])
+        shared = common_length(tokens[: self._done], self.prefix.packed[: self._done])
         if not Layout.of(self._cache, self._done).is_cuttable:
             shared = max((at for at in (*self._snapshots, self._done) if at <= shared), default=0)
         found = self._store.match(tokens)
@@ -129,30 +129,30 @@ class Prefill:
         """True when this could go on beside what it gives away."""
         try:
             if self._guard is not None:
-                self._guard.admit(len(self._prefix))
+                self._guard.admit(len(self.prefix))
         except NoRoomError:
             return False
         return True
 
     def _keep_part(self) -> None:
         if self._cache:
-            self._store.keep_part(self._prefix, self._done, *self._take())
+            self._store.keep_part(self.prefix, self._done, *self._take())
 
     def _take(self) -> tuple[list[Any], dict[int, Snapshot]]:
         """All state that there is, which is let go of here."""
-        self._store.unfinished.discard(self)
+        self._store.unfinished.pop(self, None)
         taken = self._cache, self._snapshots
         self._cache, self._snapshots = [], {}
         return taken
 
     def _begin(self) -> None:
-        found = self._store.begin(self._prefix)
-        if self._guard is not None and (found is None or found.length < len(self._prefix)):
+        found = self._store.begin(self.prefix)
+        if self._guard is not None and (found is None or found.length < len(self.prefix)):
             self._admit(self._guard)
             # What it frees may be what was found.
-            found = self._store.begin(self._prefix)
+            found = self._store.begin(self.prefix)
         if found is not None:
-            more = len(self._prefix) - found.length
+            more = len(self.prefix) - found.length
             self._cache, self._done = found.copy(more), found.length
             if more:
                 # Now: or it would be taken for what the first chunk takes.
@@ -161,27 +161,27 @@ class Prefill:
             self._cache, self._done = empty_cache(self._provider), 0
         if not self._has_begun:
             self._has_begun, self._reused = True, self._done
-        self._store.unfinished.add(self)
+        self._store.unfinished[self] = None
 
     def _admit(self, guard: Guard) -> None:
         try:
-            guard.admit(len(self._prefix))
+            guard.admit(len(self.prefix))
         except NoRoomError:
             if not self._store.free_checkpoints():
                 raise
-            guard.admit(len(self._prefix))
+            guard.admit(len(self.prefix))
 
     def _advance(self) -> None:
         # Chunks end where the server's own steps end, as that is where it quantises.
         server_step = self._provider.cli_args.prefill_step_size
-        stop = self._store.stops(self._prefix, self._done, self._spacing)[0]
+        stop = self._store.stops(self.prefix, self._done, self._spacing)[0]
         size = min(self._chunk_tokens, server_step - self._done % server_step, stop - self._done)
         if self._pace is not None:
             size = min(size, self._pace.size)
         if self._guard is not None:
             size = self._guard.chunk(self._done, size)
         end = self._done + size
-        chunk = mx.array(self._prefix.tokens[self._done : end])[None]
+        chunk = mx.array(self.prefix.tokens[self._done : end])[None]
         with contextlib.ExitStack() as measuring:
             if self._guard is not None:
                 measuring.enter_context(self._guard.measuring(size, end))
@@ -189,7 +189,7 @@ class Prefill:
                 measuring.enter_context(self._pace.measuring(size))
             self._compute(chunk, quantise=end % server_step == 0)
         self._done = end
-        if end == stop and end < len(self._prefix):
+        if end == stop and end < len(self.prefix):
             self._take_snapshot()
         self._on_progress(end)
 
@@ -209,7 +209,7 @@ class Prefill:
         size, limit = layers.nbytes(snapshot), self._store.checkpoints.max_bytes
         if self._guard is not None and not self._guard.can_spare(size):
             limit = 0
-        marks = [at for at in self._snapshots if not self._store.is_branch_point(self._prefix, at)]
+        marks = [at for at in self._snapshots if not self._store.is_branch_point(self.prefix, at)]
         while marks and size * len(marks) > limit:
             # Every other one goes, and fewer are made from now on.
             self._spacing *= 2
@@ -222,6 +222,6 @@ class Prefill:
         # The pool keeps the chunks' temporary buffers; nothing will ask for these sizes soon. Now, as holding
         # copies the state, a layer at a time.
         mx.clear_cache()
-        kv_bytes = self._store.hold(self._prefix, *self._take())
-        size = len(self._prefix)
+        kv_bytes = self._store.hold(self.prefix, *self._take())
+        size = len(self.prefix)
         return Warmed(size, size - self._reused, self._reused, kv_bytes)

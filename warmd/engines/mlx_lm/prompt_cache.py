@@ -59,6 +59,9 @@ class WarmPromptCache(LRUPromptCache):  # type: ignore[misc] # mlx-lm has no typ
             found = self._store.match(packed)
         if found is not None and found.length < len(tokens) - len(rest):
             found = None
+        if not self._store.is_common(found.length if found is not None else len(tokens) - len(rest)):
+            self.trim_to(n_sequences=0)
+            found, cache, rest = None, None, tokens
         key = self._store.record_hit(found) if found is not None else None
         if found is not None:
             cache, rest = found.copy(len(tokens) - found.length), tokens[found.length :]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from array import array
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -85,19 +85,26 @@ class WarmStore:
     Args:
         checkpoints: How many, of models that need them.
         quantising: When state is quantised; None where it never is.
+        agree: True when every rank has the same number; one process alone always agrees.
 
     Attributes:
-        unfinished: What is being warmed.
+        unfinished: What is being warmed, in the order in which it was begun.
     """
 
-    def __init__(self, checkpoints: Checkpoints | None = None, quantising: Quantising | None = None) -> None:
+    def __init__(
+        self,
+        checkpoints: Checkpoints | None = None,
+        quantising: Quantising | None = None,
+        agree: Callable[[int], bool] = lambda number: True,
+    ) -> None:
         self.checkpoints = checkpoints or Checkpoints()
+        self._agree = agree
         self._wanted: dict[str, Prefix] = {}
         self._sharing = Sharing()
         self._trees: dict[bool, KVTree] = {}
         self.held: Mapping[str, Held] = MappingProxyType({})
         """A snapshot that other threads may read: replaced at each change, never changed."""
-        self.unfinished: set[Unfinished] = set()
+        self.unfinished: dict[Unfinished, None] = {}
         self.reset(quantising)
 
     def reset(self, quantising: Quantising | None = None) -> None:
@@ -165,7 +172,18 @@ class WarmStore:
     def begin(self, prefix: Prefix) -> Found | None:
         """The longest state that the prefill of a prefix can go on from: all of it, perhaps."""
         # A prefix is held in the form that a cold prefill of it has at its end.
-        return self._match(prefix.packed, len(prefix))
+        found = self._match(prefix.packed, len(prefix))
+        return found if self.is_common(found.length if found is not None else 0) else None
+
+    def is_common(self, found: int) -> bool:
+        """True when every rank has found so many tokens. If not, nothing is held any more, on all of them.
+
+        A step on different tokens would make nonsense of all ranks' answers, or wait for ever.
+        """
+        if self._agree(found):
+            return True
+        self.clear()
+        return False
 
     def _match(self, tokens: Tokens, at_most: int) -> Found | None:
         found = ((tree, tree.match(tokens, at_most)) for tree in self._trees.values())

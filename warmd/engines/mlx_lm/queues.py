@@ -1,0 +1,56 @@
+"""Queues of mlx-lm's server that let other work in."""
+
+from __future__ import annotations
+
+from queue import Queue
+from typing import Any
+
+from mlx_lm import server
+
+from warmd.engines.mlx_lm.room import EngineRoom
+
+
+class RequestQueue(Queue[Any]):
+    """Where requests wait for the engine's thread, which can be woken when there is other work for it."""
+
+    _WAKE = object()
+
+    def wake(self) -> None:
+        """Whoever waits for a request finds that there is none. From any thread."""
+        if self.empty():
+            self.put(self._WAKE)
+
+    def has_request(self) -> bool:
+        """True when a request waits."""
+        with self.mutex:
+            return any(item is not self._WAKE for item in self.queue)
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        """The next request.
+
+        Raises:
+            queue.Empty: There is none; at once after a `wake`.
+        """
+        item = super().get(block, timeout)
+        while item is self._WAKE:
+            item = super().get(block=False)
+        return item
+
+
+class SteppingQueue:
+    """Takes the tokens of a request that is served alone, and lets a little warming in between.
+
+    Args:
+        queue: Where they go.
+        room: Has the warming.
+    """
+
+    def __init__(self, queue: Any, room: EngineRoom) -> None:
+        self._queue = queue
+        self._room = room
+
+    def put(self, item: Any) -> None:
+        """Pass it on first: nobody waits for warming."""
+        self._queue.put(item)
+        if isinstance(item, server.Response):
+            self._room.step_while_serving()
