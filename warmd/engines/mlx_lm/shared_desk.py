@@ -64,9 +64,10 @@ class SharedDesk(Desk):
         """Do one step of what rank 0 picks; on rank 0, False when there was nothing to do."""
         if not self._ranks.leads:
             return self._follow(self._ranks.share(None))
-        if not self.has_jobs:
-            self.rest()
-        return super().step()
+        if super().step():
+            return True
+        self.rest()
+        return False
 
     def rest(self) -> None:
         """Do nothing this time, on rank 0; the others do likewise."""

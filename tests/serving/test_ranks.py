@@ -1,0 +1,112 @@
+"""One model on two processes, over mlx's ring on the loopback address: warm, served, and the cold answer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.serving.process import Json, Server, cached, text, write
+from tests.serving.ranks import MODELS, make_shardable, on_two_ranks, rank_pids
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+
+RULES = "You are a careful reviewer of code. " * 12
+OTHER = "Answer in one short sentence. " * 12
+FLAGS = {"qwen2": ["--pipeline"]}
+
+
+def ask(rules: str, question: str = "hello there") -> list[Json]:
+    return [{"role": "system", "content": rules}, {"role": "user", "content": question}]
+
+
+def entry(name: str, rules: str) -> Json:
+    return {"name": name, "messages": ask(rules)[:1]}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("shardable")
+    return {name: make_shardable(root / name, name) for name in MODELS}
+
+
+def answers(server: Server) -> list[Json]:
+    """To two prompts, in a batch and alone."""
+    return [
+        server.chat(ask(rules, "12 or 123?"), max_tokens=8, **more)
+        for rules in (RULES, RULES + OTHER)
+        for more in ({}, {"seed": 1})
+    ]
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.promise(1)
+def test_two_ranks_warm_serve_and_answer_as_they_do_cold(
+    folders: dict[str, Path], tmp_path: Path, name: str
+) -> None:
+    prompts = tmp_path / "prompts.json"
+    write(prompts, [])
+    # Nothing but warm prefixes is served from a cache.
+    with on_two_ranks(folders[name], prompts, "--prompt-cache-size", "0", *FLAGS.get(name, [])) as server:
+        server.wait_for("daemon.ready")
+        cold = answers(server)
+        write(prompts, [entry("rules", RULES), entry("both", RULES + OTHER)])
+        warmed = [server.wait_for("entry.warmed", entry=each) for each in ("rules", "both")]
+        warm = answers(server)
+        assert [text(answer) for answer in warm] == [text(answer) for answer in cold]
+        sizes = [line["tokens"] for line in warmed]
+        assert [cached(answer) for answer in cold] == [0] * 4
+        assert [cached(answer) for answer in warm] == [sizes[0], sizes[0], sizes[1], sizes[1]]
+        assert warmed[1]["reused_tokens"] > 0
+        assert [server.seen("rank.joined")[0]["ranks"], server.seen("rank.following")[0]["rank"]] == [2, 1]
+        assert server.seen("rank.diverged") == []
+
+
+def test_an_edit_is_warmed_while_requests_are_answered(folders: dict[str, Path], tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.json"
+    write(prompts, [entry("a", RULES), entry("b", OTHER)])
+    with on_two_ranks(folders["llama"], prompts) as server, ThreadPoolExecutor(3) as pool:
+        server.wait_for("entry.warmed", entry="b")
+        long = [
+            pool.submit(server.chat, ask(rules, f"{n}"), max_tokens=150)
+            for n, rules in enumerate((RULES, OTHER, "something else"))
+        ]
+        server.wait_for("live.hit", entry="a")
+        edited = RULES.replace("careful", "kind", 1) + "Be brief."
+        write(prompts, [entry("a", edited), entry("c", OTHER + RULES)])
+        server.wait_for("entry.warmed", entry="a")
+        added = server.wait_for("entry.warmed", entry="c")
+        for answer in long:
+            answer.result()
+        served = server.chat(ask(OTHER + RULES))
+        assert cached(served) >= added["tokens"]
+        write(prompts, [])
+        server.wait_for("entry.dropped", entry="c")
+        assert text(server.chat(ask(OTHER + RULES))) == text(served)
+        assert server.seen("rank.diverged") == []
+
+
+def test_a_stop_ends_all_ranks_together(folders: dict[str, Path], tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.json"
+    write(prompts, [entry("a", RULES * 40)])
+    with on_two_ranks(folders["llama"], prompts) as server:
+        server.wait_for("entry.warming")
+        os.kill(rank_pids(server)[0], signal.SIGTERM)
+        assert server.wait() == 0
+        stopped = {line.get("rank", 0): line for line in server.seen("daemon.stopped")}
+        assert [stopped[rank]["exit_code"] for rank in (0, 1)] == [0, 0]
+        assert stopped[1]["reason"] == "rank 0 has stopped"
+
+
+def test_a_rank_that_falls_out_ends_the_job(folders: dict[str, Path], tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.json"
+    write(prompts, [entry("a", RULES)])
+    with on_two_ranks(folders["llama"], prompts) as server:
+        server.wait_for("entry.warmed")
+        os.kill(rank_pids(server)[1], signal.SIGKILL)
+        server.wait()
+        assert rank_pids(server) == {}
