@@ -15,7 +15,7 @@ from warmd.engines.mlx_lm.orders import Worker
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
 from warmd.engines.mlx_lm.queues import RequestQueue, SteppingQueue
 from warmd.engines.mlx_lm.room import EngineRoom
-from warmd.engines.mlx_lm.shared_desk import SharedDesk
+from warmd.engines.mlx_lm.shared_desk import RankError, SharedDesk
 
 
 class WatchedBatchGenerator(server.BatchGenerator):  # type: ignore[misc] # as below
@@ -151,6 +151,8 @@ def take_chat(request: Any, args: Any) -> Chat:
 
 def _describe(error: BaseException, *, is_started: bool) -> str:
     if is_started:
+        if isinstance(error, RankError):
+            return f"the engine's thread ended: {error}"
         # At work, a message may quote what it worked on.
         return f"the engine's thread ended with {type(error).__name__}"
     # While loading a model there are no prompts yet, and the message says what is wrong with the model.

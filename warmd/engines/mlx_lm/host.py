@@ -51,7 +51,7 @@ from warmd.engines.mlx_lm.ranks import Ranks
 from warmd.engines.mlx_lm.room import EngineRoom
 from warmd.engines.mlx_lm.shared_guard import SharedGuard
 from warmd.engines.mlx_lm.store import Checkpoints, WarmStore
-from warmd.errors import CannotStartError
+from warmd.errors import CannotStartError, UsageError
 from warmd.events import FOREIGN, Event, make_event
 from warmd.following import follow_signals, follow_until_stopped
 from warmd.logs import Log
@@ -79,6 +79,15 @@ class LonelyError(CannotStartError):
 
     def __init__(self, error: Exception) -> None:
         super().__init__(f"cannot join the other ranks of mlx.launch: {' '.join(str(error).split())}")
+
+
+class ShardedError(UsageError):
+    """Flags that mlx-lm's server has for one process only."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "mlx-lm cannot shard adapters and draft models: leave out --adapter-path and --draft-model"
+        )
 
 
 @dataclass(slots=True)
@@ -166,6 +175,8 @@ class Host:
         check_model_folder(args.model)
         check_model_folder(args.draft_model)
         check_adapter(args.adapter_path)
+        if self._room.ranks.size > 1 and (args.adapter_path or args.draft_model):
+            raise ShardedError
         if not self._room.ranks.leads:
             self._follow(model_provider)
             return

@@ -69,7 +69,7 @@ class Shard:
     """One rank's part of the loaded model's state, in numbers.
 
     Attributes:
-        is_keepable: 1 when it can be kept.
+        is_keepable: 1 when the model runs there, and the state can be kept.
         is_cuttable: 1 when any beginning of the state is the state of that beginning.
         kind: Names what it costs: equal where that is equal.
     """
@@ -87,7 +87,7 @@ def problem_of(shards: Sequence[Shard]) -> str | None:
     """
     for rank, shard in enumerate(shards):
         if not shard.is_keepable:
-            return f"its state cannot be kept warm: rank {rank} cannot keep its part"
+            return f"its state cannot be kept warm: rank {rank} cannot run the model or keep its part"
     if len(set(shards)) > 1 and not all(shard.is_cuttable for shard in shards):
         return "its state cannot be kept warm: it cannot be cut, and its ranks hold layers of different kinds"
     return None

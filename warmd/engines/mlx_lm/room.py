@@ -116,10 +116,11 @@ class EngineRoom:
         shards = [
             Shard(*numbers)
             for numbers in self.ranks.gather(
-                int(unwarmable is None), int(cost is not None and cost.is_cuttable), kind
+                int(unwarmable is None and cost is not None), int(cost is not None and cost.is_cuttable), kind
             )
         ]
-        return unwarmable or problem_of(shards)
+        # One process alone tells when a request comes; several would leave each other waiting.
+        return unwarmable or (problem_of(shards) if self.ranks.size > 1 else None)
 
     def model_gone(self) -> None:
         """The loaded model is about to be unloaded, and its state with it. On the engine's thread."""
