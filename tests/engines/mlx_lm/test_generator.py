@@ -115,7 +115,7 @@ class Taking(WarmingResponseGenerator):
         self._room = room
         self._warm_cache = WarmPromptCache(room.store, 0)
         self.model_provider = SimpleNamespace(model_key=None)
-        self._is_distributed = False
+        self._is_distributed = self._is_to_stop = False
         self.requests = server.Queue()
 
 
