@@ -74,10 +74,16 @@ CATALOGUE: Mapping[str, Kind] = {
         ("sha256", "kept_generation", "errors"),
         "the file is invalid and the last good one stays; each error has `line, column, path, message`",
     ),
+    "prompts.unchanged": Kind(
+        "info",
+        ("generation", "sha256", "valid"),
+        "somebody had the file read (SIGHUP, `warmd reload`), and it is as before: valid and in force, or (a "
+        "warning) still wrong, with `generation` in force",
+    ),
     "plan.made": Kind(
         "info",
-        ("generation", "keep", "warm", "drop", "defer", "new_tokens"),
-        "what will be done; counts of distinct prefixes, and of tokens at most to prefill",
+        ("generation", "keep", "warm", "drop", "defer", "new_tokens", "disk_tokens"),
+        "what will be done; counts of distinct prefixes, of tokens to prefill, and of those to read from disk",
     ),
     "entry.planned": Kind(
         "info",

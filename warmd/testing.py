@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
@@ -86,6 +86,7 @@ class FakeEngine:
         self._pressure = 1
         self._memory_error: str | None = None
         self._disk: DiskStatus | None = None
+        self._disk_tokens: dict[str, int] = {}
         self.declared: frozenset[str] = frozenset()
         self._on_request: Callable[[LiveRequest], None] = lambda request: None
         self._death: EngineDiedError | None = None
@@ -120,9 +121,9 @@ class FakeEngine:
         """Keep a limit of so many bytes, all of which prefixes may take; None: as if there were none."""
         self._limit, self._pressure, self._memory_error = limit, pressure, error
 
-    def keep_on_disk(self, status: DiskStatus | None) -> None:
-        """Say that so much is on disk."""
-        self._disk = status
+    def keep_on_disk(self, status: DiskStatus | None, **tokens: int) -> None:
+        """Say that so much is on disk, and so many leading tokens of entries by name; warming reads none."""
+        self._disk, self._disk_tokens = status, tokens
 
     def lose(self, name: str) -> None:
         """Forget an entry's prefix, as an engine does that evicts it."""
@@ -190,6 +191,13 @@ class FakeEngine:
     def disk(self) -> DiskStatus | None:
         """What `keep_on_disk` said."""
         return self._disk
+
+    def on_disk(self, wanted: Iterable[tuple[Prefix, int]]) -> int:
+        """What `keep_on_disk` said, less what will be held."""
+        return sum(
+            max(0, min(len(prefix), self._disk_tokens.get(self._names[prefix.key], 0)) - done)
+            for prefix, done in wanted
+        )
 
     def declare(self, prefixes: Collection[Prefix]) -> None:
         """Remember them."""

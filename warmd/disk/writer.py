@@ -140,6 +140,9 @@ class Writer:
     # --- on the thread ---------------------------------------------------------------------------
 
     def _run(self) -> None:
+        # Plans tell what is to be read, and the first one is made before anything is wanted here.
+        with contextlib.suppress(OSError):
+            self.report(self._shelf.refresh())
         while not self._stopped.is_set():
             self._news.clear()
             is_done = self._round()

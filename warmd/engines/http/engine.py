@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import json
 import random
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -90,6 +90,10 @@ class HttpEngine:
 
     def disk(self) -> None:
         """Nothing is kept here."""
+
+    def on_disk(self, wanted: Iterable[tuple[Prefix, int]]) -> int:
+        """None that we know of."""
+        return 0
 
     def declare(self, prefixes: Collection[Prefix]) -> None:
         """Keep the requests of these prefixes only."""
