@@ -124,8 +124,13 @@ async def test_what_happened_is_told_in_events(path: Path) -> None:
         ]
         assert it.named("plan.made") == [
             {
-                **{"generation": 1, "keep": 0, "warm": 1, "drop": 0, "defer": 0},
-                **{"new_tokens": size, "disk_tokens": 0},
+                "generation": 1,
+                "keep": 0,
+                "warm": 1,
+                "drop": 0,
+                "defer": 0,
+                "new_tokens": size,
+                "disk_tokens": 0,
             }
         ]
         assert it.named("entry.planned") == [

@@ -23,11 +23,19 @@ content), and where known `at` (place in the source), `category` (of a warning),
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is fixed about an event: its level, exactly which fields it carries, and what it says."""
+    """What is fixed about an event.
+
+    Attributes:
+        level: Usually.
+        fields: Exactly those that it carries.
+        meaning: What it says.
+        unsaid: Fields that say nothing where they are 0: people are not shown them then.
+    """
 
     level: Level
     fields: tuple[str, ...]
     meaning: str
+    unsaid: tuple[str, ...] = ()
 
 
 CATALOGUE: Mapping[str, Kind] = {
@@ -83,7 +91,8 @@ CATALOGUE: Mapping[str, Kind] = {
     "plan.made": Kind(
         "info",
         ("generation", "keep", "warm", "drop", "defer", "new_tokens", "disk_tokens"),
-        "what will be done; counts of distinct prefixes, of tokens to prefill, and of those to read from disk",
+        "what will be done; counts of distinct prefixes, and of tokens to prefill and to read from disk",
+        unsaid=("disk_tokens",),
     ),
     "entry.planned": Kind(
         "info",
@@ -111,6 +120,7 @@ CATALOGUE: Mapping[str, Kind] = {
             "disk_ms",
         ),
         "a look-up has proved that a request would get it; `source` is what gave more, `prefill` or `disk`",
+        unsaid=("disk_tokens", "disk_bytes", "disk_ms"),
     ),
     "entry.failed": Kind(
         "warning",

@@ -206,9 +206,10 @@ async def test_reload_of_a_file_that_did_not_change_is_no_news(path: Path) -> No
     async with running(path, entry("a")) as it:
         await it.applied(1)
         assert [(await ask(it, "reload"))["seen"] for _ in range(3)] == [1, 1, 1]
-        assert it.named("prompts.unchanged") == [
-            {"generation": 1, "sha256": it.daemon.statistics().document.sha256, "valid": True}
-        ] * 3
+        assert (
+            it.named("prompts.unchanged")
+            == [{"generation": 1, "sha256": it.daemon.statistics().document.sha256, "valid": True}] * 3
+        )
         it.path.write_text("[[]]")
         assert [(await ask(it, "reload"))["seen"] for _ in range(2)] == [2, 2]
         (_, *_, told) = [event for event in it.events if event.name == "prompts.unchanged"]

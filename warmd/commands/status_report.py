@@ -11,6 +11,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
+from warmd.commands.plural import counted
 from warmd.commands.wrong_file import consequence, error_lines
 from warmd.control.protocol import one_line
 from warmd.memory.size import format_size
@@ -118,7 +119,7 @@ def _memory(memory: Json | None) -> Iterator[Text]:
 def _disk(disk: Json | None) -> Iterator[Text]:
     if disk is None:
         return
-    files = f"{disk['files']:,} file" if disk["files"] == 1 else f"{disk['files']:,} files"
+    files = counted(disk["files"], "file")
     yield Text(f"disk {format_size(disk['bytes'])} in {files} in {one_line(disk['path'])}")
     if disk["problem"] is not None:
         yield Text(f"the disk is not used: {one_line(disk['problem'])}", "yellow")

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from warmd.commands.plural import counted
 from warmd.commands.store_report import KEY_DIGITS, print_records
 from warmd.config import Settings, load_settings
 from warmd.disk.bounds import expired, most, parse_max_bytes, surplus
@@ -105,7 +106,7 @@ def _verify(shelf: Shelf, damaged: Sequence[DamagedError], *, as_json: bool) -> 
         _print_json(ok=not errors, files=len(shelf.records), damaged=_damaged_json(errors))
     else:
         whole = shelf.statistics().files - (len(errors) - len(damaged))
-        print(f"{shelf.files.folder}: {_count(whole)} as written, {len(errors)} not")
+        print(f"{shelf.files.folder}: {counted(whole, 'file')} as written, {len(errors)} not")
         _print_damaged(errors)
     return 1 if errors else 0
 
@@ -169,9 +170,5 @@ def _print_removed(records: Sequence[Record], *, as_json: bool) -> int:
     if as_json:
         _print_json(removed=[record.name for record in records], bytes=size)
     else:
-        print(f"removed {_count(len(records))}, {format_size(size)}")
+        print(f"removed {counted(len(records), 'file')}, {format_size(size)}")
     return 0
-
-
-def _count(files: int) -> str:
-    return "1 file" if files == 1 else f"{files:,} files"

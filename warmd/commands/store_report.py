@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from warmd.commands.plural import counted
 from warmd.control.protocol import one_line
 from warmd.disk.record import Record
 from warmd.memory.size import format_size
@@ -49,7 +50,7 @@ def print_records(records: Sequence[Record], folder: Path, now: float) -> None:
         )
         table.add_row(*map(Text, cells))
     size = format_size(sum(record.nbytes for record in records))
-    table.add_row(Text("total"), Text(), Text(f"{len(records):,} files"), Text(size), Text(), style="dim")
+    table.add_row(Text("total"), Text(), Text(counted(len(records), "file")), Text(size), Text(), style="dim")
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
     console = Console() if is_terminal else Console(width=WIDE, color_system=None)
     with console.capture() as capture:

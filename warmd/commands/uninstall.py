@@ -7,6 +7,7 @@ import os
 import sys
 from typing import Any
 
+from warmd.commands.plural import counted
 from warmd.config import config_path, load_settings
 from warmd.control.place import state_folder
 from warmd.disk.place import store_folder
@@ -71,4 +72,4 @@ def _purge() -> None:
         raise CannotChangeError(store, error) from None
     rest = f", but for what is not warmd's: {', '.join(left)}" if left else ""
     print(f"removed: what was in {folder}{rest}")
-    print(f"removed: {files} {'file' if files == 1 else 'files'} of warm state in {store}")
+    print(f"removed: {counted(files, 'file')} of warm state in {store}")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from warmd.commands.check import check_file
 from warmd.commands.check_report import Report
+from warmd.commands.plural import counted
 from warmd.doctor.finding import Finding
 from warmd.engines.mlx_lm.folder import ModelError, check_model_folder
 from warmd.launchd.protected import protected_by
@@ -83,9 +84,9 @@ def _judge(report: Report) -> Finding:
         line = f":{first.line}" if first.line is not None else ""
         return Finding("prompts", "problem", f"{report.path}{line}: {first.message}{more}", fix)
     count = len(report.document.entries)
-    what = f"{report.path}: {count} {'entry' if count == 1 else 'entries'}"
+    what = f"{report.path}: {counted(count, 'entry', 'entries')}"
     if warnings := len(report.warnings):
-        return Finding("prompts", "warning", f"{what}, {warnings} warnings", fix)
+        return Finding("prompts", "warning", f"{what}, {counted(warnings, 'warning')}", fix)
     return Finding("prompts", "ok", what)
 
 
