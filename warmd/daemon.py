@@ -133,6 +133,8 @@ class Daemon:
             paused=self._turnstile.is_closed,
             suggestions=tuple(self.traffic.suggestions.found()),
             disk=self._engine.disk(),
+            url=self._url,
+            server=self._engine.server(),
         )
 
     # --- asked for by a person -------------------------------------------------------------------

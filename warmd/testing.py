@@ -15,7 +15,7 @@ import anyio.lowlevel
 from warmd.clock import Clock
 from warmd.clock.moments import is_daily, unit_of
 from warmd.disk.status import DiskStatus
-from warmd.engines.base import EngineDiedError, Held, Identity, LiveRequest, Prefix, Warmed
+from warmd.engines.base import EngineDiedError, Held, Identity, LiveRequest, Prefix, ServerStatus, Warmed
 from warmd.errors import NotWarmableError, VolatileError
 from warmd.memory.cost import Cost
 from warmd.memory.readings import Memory
@@ -86,6 +86,7 @@ class FakeEngine:
         self._pressure = 1
         self._memory_error: str | None = None
         self._disk: DiskStatus | None = None
+        self._server: ServerStatus | None = None
         self._disk_tokens: dict[str, int] = {}
         self.declared: frozenset[str] = frozenset()
         self._on_request: Callable[[LiveRequest], None] = lambda request: None
@@ -124,6 +125,10 @@ class FakeEngine:
     def keep_on_disk(self, status: DiskStatus | None, **tokens: int) -> None:
         """Say that so much is on disk, and so many leading tokens of entries by name; warming reads none."""
         self._disk, self._disk_tokens = status, tokens
+
+    def be_elsewhere(self, url: str, problem: str | None = None) -> None:
+        """Say that this is a server elsewhere, and what is wrong with it."""
+        self._server = ServerStatus(url, problem)
 
     def lose(self, name: str) -> None:
         """Forget an entry's prefix, as an engine does that evicts it."""
@@ -191,6 +196,10 @@ class FakeEngine:
     def disk(self) -> DiskStatus | None:
         """What `keep_on_disk` said."""
         return self._disk
+
+    def server(self) -> ServerStatus | None:
+        """What `be_elsewhere` said."""
+        return self._server
 
     def on_disk(self, wanted: Iterable[tuple[Prefix, int]]) -> int:
         """What `keep_on_disk` said, less what will be held."""

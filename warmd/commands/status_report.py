@@ -77,9 +77,13 @@ class PathLine:
 
 
 def _head(found: Json) -> Iterator[RenderableType]:
-    model = one_line(found["model"]) if found["model"] else "no model is loaded"
+    server = found["server"]
+    at = f" at {one_line(server['url'])}" if server is not None else ""
+    model = one_line(found["model"]) if found["model"] else "no model is loaded" if not at else "no model"
     up = format_seconds(found["uptime_s"])
-    yield PathLine(model, f" (warmd {found['version']}, pid {found['pid']}, up {up})")
+    yield PathLine(model, f"{at} (warmd {found['version']}, pid {found['pid']}, up {up})")
+    if server is not None and server["problem"] is not None:
+        yield Text(f"nothing can be warmed there: {one_line(server['problem'])}", "red")
     if found["paused"]:
         yield Text("paused: nothing is warmed until `warmd resume`", "yellow")
     document = found["document"]

@@ -78,6 +78,9 @@ class HostEngine:
     def disk(self) -> None:
         """Nothing: the host's cache is its own."""
 
+    def server(self) -> None:
+        """The engine is in this process."""
+
     def on_disk(self, wanted: Iterable[tuple[Prefix, int]]) -> int:
         """None that we know of."""
         return 0

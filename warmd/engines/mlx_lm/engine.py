@@ -69,6 +69,9 @@ class MlxLmEngine:
         """What is in the folder."""
         return self._room.keeper.status() if self._room.keeper is not None else None
 
+    def server(self) -> None:
+        """The engine is in this process."""
+
     def on_disk(self, wanted: Iterable[tuple[Prefix, int]]) -> int:
         """What the files say of themselves that have been looked at so far."""
         return self._room.keeper.tokens_of(wanted) if self._room.keeper is not None else 0

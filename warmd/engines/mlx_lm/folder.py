@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from warmd.errors import CannotStartError
@@ -45,3 +47,25 @@ def check_adapter(path: str | None) -> None:
     """
     if path is not None and not Path(path).is_dir():
         raise ModelError(path, "expected a folder with an adapter")
+
+
+def model_folder(model: str, environment: Mapping[str, str], home: Path) -> Path | None:
+    """The folder that a model is loaded from; None for a name of the hub that is not in its cache."""
+    # Unlike a path's own method this leaves a ~ that nobody knows as it is.
+    path = Path(os.path.expanduser(model))  # noqa: PTH111
+    name = f"models--{model.replace('/', '--')}"
+    snapshots = _hub_cache(environment, home) / name / "snapshots"
+    try:
+        if path.is_dir():
+            return path
+        complete = [config.parent for config in snapshots.glob("*/config.json")]
+        return max(complete, key=lambda folder: folder.stat().st_mtime, default=None)
+    except OSError:
+        # What may not be looked at is as good as not there.
+        return None
+
+
+def _hub_cache(environment: Mapping[str, str], home: Path) -> Path:
+    if cache := environment.get("HF_HUB_CACHE"):
+        return Path(cache)
+    return Path(environment.get("HF_HOME") or home / ".cache" / "huggingface") / "hub"

@@ -82,6 +82,9 @@ class VllmMlxEngine:
     def disk(self) -> None:
         """vllm-mlx writes its cache to disk by itself, when it stops."""
 
+    def server(self) -> None:
+        """The engine is in this process."""
+
     def on_disk(self, wanted: Iterable[tuple[Prefix, int]]) -> int:
         """None that we know of."""
         return 0
