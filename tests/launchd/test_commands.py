@@ -14,10 +14,13 @@ from typing import Any
 import pytest
 
 from tests.commands.terminal import outcome, warmd
+from tests.disk.made import make_piece, put
 from tests.launchd.mac import UID, Mac
 from tests.serving.process import free_port, write
 from warmd.config import Settings, load_settings
+from warmd.disk.files import Files
 from warmd.launchd.agent import find_faults, serve_arguments
+from warmd.memory.size import format_size
 
 NO_LAUNCHCTL = (
     "warmd: there is no launchctl here: this needs macOS (elsewhere, let a supervisor such as systemd "
@@ -259,6 +262,36 @@ def test_a_file_that_cannot_be_read_stops_only_what_depends_on_it(mac: Mac) -> N
     assert mac.run("install", "--model", "a/b", "--port", str(free_port()), "--wait", "0").returncode == 0
     assert mac.run("uninstall").returncode == 0
     assert not mac.plist.exists()
+
+
+def test_where_there_was_never_a_service_files_can_be_purged_all_the_same(tmp_path: Path) -> None:
+    state = tmp_path / "s"
+    state.mkdir()
+    (state / "daemon.lock").touch()
+    put(Files(tmp_path / "kv"), make_piece([1, 2, 3], now=1.0))
+    places = {"WARMD_STATE_DIR": str(state), "WARMD_STORE_PATH": str(tmp_path / "kv"), "PATH": str(tmp_path)}
+    done = warmd("uninstall", "--purge", cwd=tmp_path, **places)
+    assert (done.returncode, done.stderr) == (0, "there is no launchctl here, and so no service to stop\n")
+    assert done.stdout.splitlines()[:3] == [
+        "the service is not installed",
+        f"removed: what was in {state}",
+        f"removed: 1 file of warm state in {tmp_path}/kv",
+    ]
+    assert (state.exists(), Files(tmp_path / "kv").listed()) == (False, [])
+
+
+def test_what_stays_is_named_with_what_removes_it(mac: Mac) -> None:
+    folder = mac.home / ".cache/warmd/kv"
+    put(Files(folder), make_piece([1, 2, 3], size=50_000, now=1.0))
+    size = format_size(Files(folder).listed()[0].nbytes)
+    assert mac.run("uninstall").stdout.splitlines() == [
+        "the service is not installed",
+        f"left: {mac.home}/.config/warmd/warmd.toml, {mac.home}/.local/state/warmd/log",
+        f"left, --purge removes it: what warmd keeps in {mac.home}/s",
+        f"left, --purge removes it: {size} in 1 file of warm state in {folder}",
+    ]
+    # Whatever is wrong with the settings, the service can be removed.
+    assert mac.run("uninstall", WARMD_WARM_CHUNK="1").returncode == 0
 
 
 def test_purging_leaves_what_is_not_ours(mac: Mac) -> None:
