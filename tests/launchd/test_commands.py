@@ -176,8 +176,14 @@ def test_a_port_that_is_taken_is_told_before_anything_is_loaded(mac: Mac) -> Non
 
 
 def test_a_dry_run_prints_the_file_and_leaves_no_trace(tmp_path: Path) -> None:
-    done = warmd("install", "--dry-run", "--model", "some/model", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
+    done = warmd("install", "--dry-run", "--model", "some/model", cwd=tmp_path, HF_HUB_OFFLINE="0")
+    assert done.returncode == 0
+    assert done.stderr.splitlines() == [
+        "note: there is no launchctl here: only a Mac can use this",
+        f"note: {tmp_path}/.config/warmd/prompts.json does not exist yet; it is picked up when it does",
+        "note: some/model is not in the Hugging Face cache: the first start downloads it",
+        "note: the service has variables of its own: HF_HUB_OFFLINE",
+    ]
     plist = plistlib.loads(done.stdout.encode())
     assert find_faults(plist, Path("dev.warmd.plist")) == ()
     assert plist["EnvironmentVariables"]["HOME"] == str(tmp_path)
@@ -214,6 +220,17 @@ def test_folders_and_files_are_named_from_the_root(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "error"),
     [
+        (
+            ("--model", "no name", "--dry-run"),
+            3,
+            "warmd: cannot load the model 'no name': no such folder, and no name of the Hugging Face hub: "
+            "those are OWNER/NAME",
+        ),
+        (
+            ("--model", "{cwd}", "--dry-run"),
+            3,
+            "warmd: cannot load the model '{cwd}': the folder has no config.json",
+        ),
         ((), 2, "warmd: install needs --model M (a model folder or Hugging Face name)"),
         (("--model", "./nowhere"), 3, "warmd: cannot load the model '{cwd}/nowhere': no such folder"),
         (("--model", "a/b", "--", "--port", "1"), 2, "warmd: --port goes before --"),
@@ -229,7 +246,7 @@ def test_folders_and_files_are_named_from_the_root(tmp_path: Path) -> None:
 def test_a_wrong_command_line_is_one_line(
     arguments: tuple[str, ...], code: int, error: str, tmp_path: Path
 ) -> None:
-    done = warmd("install", *arguments, cwd=tmp_path)
+    done = warmd("install", *(word.format(cwd=tmp_path) for word in arguments), cwd=tmp_path)
     assert outcome(done) == (code, "", f"{error.format(cwd=tmp_path)}\n")
 
 
