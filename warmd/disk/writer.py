@@ -28,6 +28,15 @@ _SOON = 0.1
 """Of the grace period: a wanted file is marked as such again after this part of it."""
 
 
+def marking_lag(grace: float) -> float:
+    """Seconds that a file's last mark may be old although a running daemon wants the file.
+
+    Args:
+        grace: See `WriterSettings`.
+    """
+    return _SOON * grace + LOOK
+
+
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A file that is to be written.
