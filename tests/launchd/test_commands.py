@@ -284,7 +284,8 @@ def test_a_file_that_cannot_be_read_stops_only_what_depends_on_it(mac: Mac) -> N
 def test_where_there_was_never_a_service_files_can_be_purged_all_the_same(tmp_path: Path) -> None:
     state = tmp_path / "s"
     state.mkdir()
-    (state / "daemon.lock").touch()
+    for name in ("daemon.lock", ".warmd-half"):
+        (state / name).touch()
     put(Files(tmp_path / "kv"), make_piece([1, 2, 3], now=1.0))
     places = {"WARMD_STATE_DIR": str(state), "WARMD_STORE_PATH": str(tmp_path / "kv"), "PATH": str(tmp_path)}
     done = warmd("uninstall", "--purge", cwd=tmp_path, **places)
