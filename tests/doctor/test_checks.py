@@ -148,7 +148,7 @@ def test_warm_state_on_disk(tmp_path: Path) -> None:
     assert brief(files.check_store(folder, None, is_enabled=True)) == ("ok", f"0 B in 0 files in {folder}")
     put(Files(folder), make_piece([1, 2, 3], size=50_000, now=1.0))
     size = format_size(sum(file.nbytes for file in Files(folder).listed()))
-    what = f"{size} in 1 file in {folder}; `warmd store clear` and `warmd uninstall --purge` remove them"
+    what = f"{size} in 1 file in {folder}; `warmd store clear` or `warmd uninstall --purge` removes that"
     assert brief(files.check_store(folder, None, is_enabled=True)) == ("ok", what)
     assert brief(files.check_store(folder, "full", is_enabled=True)) == ("warning", f"{what}; not used: full")
     off = f"{what}; no more is written: [store] enabled is false"
@@ -331,6 +331,8 @@ def test_suspects_of_another_model_or_of_one_end_are_not_told() -> None:
     assert list(daemon.check_suspects(Suspects((), (once,)), None)) == []
     assert list(daemon.check_suspects(Suspects((), (twice,)), "other")) == []
     assert [found.name for found in daemon.check_suspects(Suspects((), (once, twice)), "m")] == ["quarantine"]
+    (found,) = daemon.check_suspects(Suspects((), (replace(twice, entries=("a b", "c")),)), None)
+    assert (found.fix or "").endswith("`warmd rewarm 'a b' c`")
 
 
 def test_entries_that_are_kept_away_or_missed_are_told() -> None:

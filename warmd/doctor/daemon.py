@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import join, quote
 from typing import Any
 
 from warmd.control.protocol import one_line
@@ -65,13 +66,15 @@ def check_entries(status: Json) -> Iterator[Finding]:
     for entry in status["entries"]:
         name, reason = one_line(entry["name"]), one_line(entry["reason"] or "")
         if entry["state"] == "quarantined":
-            fix = f"edit it, free memory, or try it again with `warmd rewarm {name}`"
+            fix = f"edit it, free memory, or try it again with `warmd rewarm {quote(name)}`"
             yield Finding("quarantine", "problem", f"{name}: {reason or 'ended the process twice'}", fix)
         elif entry["state"] in ("failed", "stored_not_served"):
             yield Finding("entries", "warning", f"{name} is {entry['state']}: {reason}", "see `warmd status`")
         if entry["near_misses"]:
             what = f"{name}: {entry['near_misses']:,} requests began like it and then parted from it"
-            yield Finding("near misses", "warning", what, f"`warmd explain {name}` shows where and why")
+            yield Finding(
+                "near misses", "warning", what, f"`warmd explain {quote(name)}` shows where and why"
+            )
 
 
 def check_suspects(suspects: Suspects, model: str | None) -> Iterator[Finding]:
@@ -85,11 +88,12 @@ def check_suspects(suspects: Suspects, model: str | None) -> Iterator[Finding]:
         if not suspect.is_quarantined or model not in (None, suspect.model):
             continue
         names, times = one_line(", ".join(suspect.entries)), suspect.ends
+        again = one_line(join(suspect.entries))
         what = (
             f"{names}: the process ended abruptly {times} times while warming it (model "
             f"{one_line(suspect.model)}); unless it was edited since, it is not warmed"
         )
-        fix = f"edit it, free memory, or start the daemon and try it again: `warmd rewarm {names}`"
+        fix = f"edit it, free memory, or start the daemon and try it again: `warmd rewarm {again}`"
         yield Finding("quarantine", "problem", what, fix)
 
 

@@ -87,7 +87,7 @@ def check_store(folder: Path, problem: str | None, *, is_enabled: bool) -> Findi
         return Finding("warm state", "problem" if is_enabled else "warning", what, fix)
     what = f"{format_size(sum(sizes))} in {counted(len(sizes), 'file')} in {folder}"
     if sizes:
-        what += "; `warmd store clear` and `warmd uninstall --purge` remove them"
+        what += "; `warmd store clear` or `warmd uninstall --purge` removes that"
     if not is_enabled:
         what += "; no more is written: [store] enabled is false"
     if problem is not None:
