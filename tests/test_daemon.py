@@ -14,6 +14,7 @@ import pytest
 from warmd.config import MemorySettings, Settings, WarmSettings, WatchSettings
 from warmd.crash.quarantine import Quarantine
 from warmd.daemon import Daemon
+from warmd.disk.status import DiskStatus
 from warmd.engines.base import EngineDiedError
 from warmd.errors import NotWarmableError, RenderError
 from warmd.events import Event
@@ -122,7 +123,15 @@ async def test_what_happened_is_told_in_events(path: Path) -> None:
             "entry.warmed",
         ]
         assert it.named("plan.made") == [
-            {"generation": 1, "keep": 0, "warm": 1, "drop": 0, "defer": 0, "new_tokens": size}
+            {
+                "generation": 1,
+                "keep": 0,
+                "warm": 1,
+                "drop": 0,
+                "defer": 0,
+                "new_tokens": size,
+                "disk_tokens": 0,
+            }
         ]
         assert it.named("entry.planned") == [
             {
@@ -147,6 +156,16 @@ async def test_what_happened_is_told_in_events(path: Path) -> None:
             "disk_bytes": 0,
             "disk_ms": 0,
         }
+
+
+async def test_a_plan_tells_what_is_prefilled_apart_from_what_is_on_disk(path: Path) -> None:
+    engine = FakeEngine()
+    engine.keep_on_disk(DiskStatus("/kv", 1, 5), a=20, b=1_000_000)
+    async with running(path, entry("a"), entry("b"), entry("c"), engine=engine) as it:
+        await it.applied(1)
+        own = {told["entry"]: told["own_tokens"] for told in it.named("entry.planned")}
+        (told,) = it.named("plan.made")
+        assert (told["new_tokens"], told["disk_tokens"]) == (own["a"] - 20 + own["c"], 20 + own["b"])
 
 
 async def test_a_reason_to_look_that_changes_nothing_is_not_told(path: Path) -> None:

@@ -78,7 +78,7 @@ def test_every_event_has_a_level_a_meaning_and_fields_once_each() -> None:
                 "disk_ms",
             ),
         ),
-        ("plan.made", ("generation", "keep", "warm", "drop", "defer", "new_tokens")),
+        ("plan.made", ("generation", "keep", "warm", "drop", "defer", "new_tokens", "disk_tokens")),
         (
             "prompts.accepted",
             ("generation", "sha256", "entries", "added", "edited", "removed", "unchanged"),

@@ -289,6 +289,15 @@ def test_a_pretty_line_is_time_level_event_and_fields_in_order(monkeypatch: pyte
     assert line == "[warning  ] entry.failed       entry='a b' state=failed reason=x"
 
 
+def test_people_are_not_shown_zeros_that_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = {"entry": "a", "reused_tokens": 0, "source": "prefill", "disk_tokens": 0, "disk_bytes": 0}
+    assert pretty(monkeypatch, "entry.warmed", **fields).endswith("entry=a reused_tokens=0 source=prefill")
+    assert "disk_tokens=5 disk_bytes=7" in pretty(
+        monkeypatch, "entry.warmed", entry="a", disk_tokens=5, disk_bytes=7
+    )
+    assert "disk_tokens=0" in pretty(monkeypatch, "x.happened", disk_tokens=0)
+
+
 def test_pretty_errors_of_the_file_stand_below_as_compilers_print_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

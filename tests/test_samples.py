@@ -16,6 +16,7 @@ import pytest
 from tests.reference import metric_names
 from warmd.events import CATALOGUE
 from warmd.logfile import FILE_NAME
+from warmd.web.metrics import DISK
 
 CONFIG = Path(__file__).parents[1] / "config"
 VECTOR = CONFIG / "vector.toml"
@@ -61,6 +62,11 @@ def test_the_dashboards_panels_are_complete() -> None:
     source = {"type": "prometheus", "uid": f"${{{variable}}}"}
     assert all(panel["title"] and panel["datasource"] == source for panel in panels)
     assert all(target["datasource"] == source for panel in panels for target in panel["targets"])
+
+
+def test_the_dashboard_shows_every_metric_of_the_disk() -> None:
+    shown = "\n".join(expressions())
+    assert [measure.name for measure in DISK if measure.name not in shown] == []
 
 
 def test_the_collectors_parts_are_connected() -> None:

@@ -72,7 +72,7 @@ class EntryCost:
 def entry_costs(
     plan: Plan, prefixes: Mapping[str, Prefix], cost: Cost | None, sharing: Sharing | None = None
 ) -> list[EntryCost]:
-    """What each prefix that a plan warms or puts off will take, in the plan's order.
+    """What each prefix that a plan warms, or puts off for want of memory, will take, in the plan's order.
 
     Args:
         plan: The plan.
@@ -84,7 +84,7 @@ def entry_costs(
     sharing.become({key: prefixes[key].packed for key in _serving(plan)})
     found: list[EntryCost] = []
     with sharing.trial() as trial:
-        for item in (*plan.warm, *plan.defer):
+        for item in (*plan.warm, *(item for item in plan.defer if item.key in plan.short)):
             packed = prefixes[item.key].packed
             own, fits = trial.add(packed), item.key not in plan.short
             if not fits:

@@ -133,6 +133,8 @@ class Daemon:
             paused=self._turnstile.is_closed,
             suggestions=tuple(self.traffic.suggestions.found()),
             disk=self._engine.disk(),
+            url=self._url,
+            server=self._engine.server(),
         )
 
     # --- asked for by a person -------------------------------------------------------------------
@@ -345,8 +347,12 @@ class Daemon:
         if is_news:
             costs = self._planner.costs(plan)
             known = all(self._ledger.slots[cost.key].prefix.size is not None for cost in costs)
-            new_tokens = sum(cost.own for cost in costs if cost.fits)
-            self._tell.plan(plan, generation, new_tokens if known else None)
+            prefixes = self._ledger.prefixes()
+            from_disk = self._engine.on_disk(
+                (prefixes[cost.key], cost.tokens - cost.own) for cost in costs if cost.fits
+            )
+            new_tokens = sum(cost.own for cost in costs if cost.fits) - from_disk
+            self._tell.plan(plan, generation, new_tokens if known else None, from_disk)
             for cost in costs if known else ():
                 self._tell.planned(self._ledger.slots[cost.key], cost)
 

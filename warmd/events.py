@@ -23,11 +23,19 @@ content), and where known `at` (place in the source), `category` (of a warning),
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is fixed about an event: its level, exactly which fields it carries, and what it says."""
+    """What is fixed about an event.
+
+    Attributes:
+        level: Usually.
+        fields: Exactly those that it carries.
+        meaning: What it says.
+        unsaid: Fields that say nothing where they are 0: people are not shown them then.
+    """
 
     level: Level
     fields: tuple[str, ...]
     meaning: str
+    unsaid: tuple[str, ...] = ()
 
 
 CATALOGUE: Mapping[str, Kind] = {
@@ -74,10 +82,17 @@ CATALOGUE: Mapping[str, Kind] = {
         ("sha256", "kept_generation", "errors"),
         "the file is invalid and the last good one stays; each error has `line, column, path, message`",
     ),
+    "prompts.unchanged": Kind(
+        "info",
+        ("generation", "sha256", "valid"),
+        "somebody had the file read (SIGHUP, `warmd reload`), and it is as before: valid and in force, or (a "
+        "warning) still wrong, with `generation` in force",
+    ),
     "plan.made": Kind(
         "info",
-        ("generation", "keep", "warm", "drop", "defer", "new_tokens"),
-        "what will be done; counts of distinct prefixes, and of tokens at most to prefill",
+        ("generation", "keep", "warm", "drop", "defer", "new_tokens", "disk_tokens"),
+        "what will be done; counts of distinct prefixes, and of tokens to prefill and to read from disk",
+        unsaid=("disk_tokens",),
     ),
     "entry.planned": Kind(
         "info",
@@ -105,6 +120,7 @@ CATALOGUE: Mapping[str, Kind] = {
             "disk_ms",
         ),
         "a look-up has proved that a request would get it; `source` is what gave more, `prefill` or `disk`",
+        unsaid=("disk_tokens", "disk_bytes", "disk_ms"),
     ),
     "entry.failed": Kind(
         "warning",

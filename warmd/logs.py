@@ -19,7 +19,7 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from warmd.config import LogSettings, Settings
-from warmd.events import Event, Level, make_event
+from warmd.events import CATALOGUE, Event, Level, make_event
 from warmd.launched import is_under_launchd
 from warmd.logfile import LogFile, open_log_file
 from warmd.repeats import Repeats
@@ -229,6 +229,10 @@ def pretty_line(*, is_terminal: bool = True) -> Callable[[MutableMapping[str, An
 
     def render(event: MutableMapping[str, Any]) -> str:
         errors = event.pop("errors", None) or []
+        kind = CATALOGUE.get(event["event"])
+        for name in kind.unsaid if kind is not None else ():
+            if event.get(name) == 0:
+                del event[name]
         # structlog would print a field named exception below the line, as a traceback.
         event["raised"] = event.pop("exception", None)
         known = {key: _printable(value) for key, value in event.items() if value is not None}

@@ -92,7 +92,8 @@ def make_plan(
         held: Keys the engine holds.
         in_flight: Keys that are being warmed: they need nothing more and so are kept, but what they replace
             still serves.
-        waiting: Keys that failed and whose time to try again has not come: deferred.
+        waiting: Keys that failed and whose time to try again has not come, or that are still to be freed:
+            deferred.
         previous: Entry name to the key it had before, which tells what replaces what.
 
     Returns:

@@ -43,7 +43,8 @@ class Planner:
             wanted,
             held,
             in_flight=warmer.in_flight,
-            waiting=self._ledger.waiting(now),
+            # What is freed first may be wrong: not even its files are to be used before.
+            waiting=self._ledger.waiting(now).keys() | warmer.freeing,
             previous=self._ledger.previous(held),
         )
         if memory is None:
@@ -54,13 +55,13 @@ class Planner:
             prefixes=self._ledger.prefixes(),
             held=frozenset(held),
             in_flight=self._ledger.left(warmer.in_flight),
-            is_freeing=warmer.is_freeing,
+            is_freeing=bool(warmer.freeing),
             sharing=self._sharing,
         )
         return admit(plan, wanted, room)
 
     def costs(self, plan: Plan) -> list[EntryCost]:
-        """What each prefix that the plan warms or puts off takes."""
+        """What each prefix that the plan warms, or puts off for want of memory, takes."""
         return entry_costs(plan, self._ledger.prefixes(), self._engine.cost(), self._sharing)
 
     def declare(self, plan: Plan) -> None:

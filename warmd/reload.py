@@ -31,7 +31,7 @@ class Reloader:
     Args:
         path: The warm-prompts file.
         settings: Timings and the size cap.
-        emit: Receives `prompts.accepted`, `prompts.rejected` and `watch.…`.
+        emit: Receives `prompts.accepted`, `prompts.rejected`, `prompts.unchanged` and `watch.…`.
         on_change: Called after each new revision, accepted or not.
         load: Reads a file.
     """
@@ -88,7 +88,8 @@ class Reloader:
             unsettled_since = (unsettled_since or now) if is_changing else None
             may_be_half_written = unsettled_since is not None and now - unsettled_since < UNSETTLED_GRACE
             if isinstance(outcome, Document) or not may_be_half_written:
-                self._take(outcome)
+                if not self._take(outcome) and asked:
+                    self._tell_unchanged(outcome)
                 for done in asked:
                     done.set()
                 asked = []
@@ -133,10 +134,11 @@ class Reloader:
             reason = FileError(None, None, "$", f"cannot be read ({type(error).__name__})")
             return InvalidPromptsError(self.path, [reason], None, (self.path,))
 
-    def _take(self, outcome: Outcome) -> None:
+    def _take(self, outcome: Outcome) -> bool:
+        """Take over what was read; False when it is what was read before."""
         identity = (outcome.digest,) if isinstance(outcome, Document) else (outcome.sha256, *outcome.errors)
         if identity == self._last:
-            return
+            return False
         self._last = identity
         self.status = replace(self.status, seen=self.status.seen + 1, sha256=outcome.sha256)
         if isinstance(outcome, Document):
@@ -144,6 +146,20 @@ class Reloader:
         else:
             self._reject(outcome)
         self._on_change()
+        return True
+
+    def _tell_unchanged(self, outcome: Outcome) -> None:
+        """Whoever asks for a read wants to see that it has been done."""
+        is_valid = isinstance(outcome, Document)
+        self._emit(
+            make_event(
+                "prompts.unchanged",
+                level=None if is_valid else "warning",
+                generation=self.status.accepted,
+                sha256=outcome.sha256,
+                valid=is_valid,
+            )
+        )
 
     def _accept(self, document: Document) -> None:
         changes = diff(self.document, document)

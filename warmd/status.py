@@ -11,6 +11,7 @@ from warmd.memory.readings import Memory
 from warmd.prompts.document import FileError
 
 if TYPE_CHECKING:
+    from warmd.engines.base import ServerStatus
     from warmd.traffic import Suggestion
 
 State = Literal[
@@ -110,6 +111,8 @@ class Statistics:
         paused: Nothing is warmed until somebody says so.
         suggestions: Beginnings that no entry has and that are prefilled cold again and again.
         disk: What is on disk; None where nothing is kept there.
+        url: Where live requests go; None where that is not known.
+        server: The server elsewhere that is warmed; None where the engine is in this process.
     """
 
     version: str
@@ -123,6 +126,8 @@ class Statistics:
     paused: bool = False
     suggestions: tuple[Suggestion, ...] = ()
     disk: DiskStatus | None = None
+    url: str | None = None
+    server: ServerStatus | None = None
 
     def count(self, state: State) -> int:
         """How many entries are in a state."""
@@ -136,6 +141,8 @@ def status_json(statistics: Statistics) -> dict[str, Any]:
         "pid": statistics.pid,
         "uptime_s": statistics.uptime_s,
         "model": statistics.model,
+        "url": statistics.url,
+        "server": asdict(statistics.server) if statistics.server is not None else None,
         "paused": statistics.paused,
         "document": document_json(statistics.document),
         "memory": asdict(statistics.memory) if statistics.memory is not None else None,

@@ -67,8 +67,8 @@ class Teller:
         """Nothing can be kept warm for a model."""
         self._emit(make_event("engine.unwarmable", model=identity.model, reason=identity.unwarmable))
 
-    def plan(self, plan: Plan, generation: int, new_tokens: int | None) -> None:
-        """A plan was made; how many tokens it prefills may not be known."""
+    def plan(self, plan: Plan, generation: int, new_tokens: int | None, disk_tokens: int) -> None:
+        """A plan was made; how many tokens it prefills, beside those from disk, may not be known."""
         self._emit(
             make_event(
                 "plan.made",
@@ -78,6 +78,7 @@ class Teller:
                 drop=len(plan.drop),
                 defer=len(plan.defer),
                 new_tokens=new_tokens,
+                disk_tokens=disk_tokens,
             )
         )
 

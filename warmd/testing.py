@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
@@ -15,7 +15,7 @@ import anyio.lowlevel
 from warmd.clock import Clock
 from warmd.clock.moments import is_daily, unit_of
 from warmd.disk.status import DiskStatus
-from warmd.engines.base import EngineDiedError, Held, Identity, LiveRequest, Prefix, Warmed
+from warmd.engines.base import EngineDiedError, Held, Identity, LiveRequest, Prefix, ServerStatus, Warmed
 from warmd.errors import NotWarmableError, VolatileError
 from warmd.memory.cost import Cost
 from warmd.memory.readings import Memory
@@ -86,6 +86,8 @@ class FakeEngine:
         self._pressure = 1
         self._memory_error: str | None = None
         self._disk: DiskStatus | None = None
+        self._server: ServerStatus | None = None
+        self._disk_tokens: dict[str, int] = {}
         self.declared: frozenset[str] = frozenset()
         self._on_request: Callable[[LiveRequest], None] = lambda request: None
         self._death: EngineDiedError | None = None
@@ -120,9 +122,13 @@ class FakeEngine:
         """Keep a limit of so many bytes, all of which prefixes may take; None: as if there were none."""
         self._limit, self._pressure, self._memory_error = limit, pressure, error
 
-    def keep_on_disk(self, status: DiskStatus | None) -> None:
-        """Say that so much is on disk."""
-        self._disk = status
+    def keep_on_disk(self, status: DiskStatus | None, **tokens: int) -> None:
+        """Say that so much is on disk, and so many leading tokens of entries by name; warming reads none."""
+        self._disk, self._disk_tokens = status, tokens
+
+    def be_elsewhere(self, url: str, problem: str | None = None) -> None:
+        """Say that this is a server elsewhere, and what is wrong with it."""
+        self._server = ServerStatus(url, problem)
 
     def lose(self, name: str) -> None:
         """Forget an entry's prefix, as an engine does that evicts it."""
@@ -190,6 +196,17 @@ class FakeEngine:
     def disk(self) -> DiskStatus | None:
         """What `keep_on_disk` said."""
         return self._disk
+
+    def server(self) -> ServerStatus | None:
+        """What `be_elsewhere` said."""
+        return self._server
+
+    def on_disk(self, wanted: Iterable[tuple[Prefix, int]]) -> int:
+        """What `keep_on_disk` said, less what will be held."""
+        return sum(
+            max(0, min(len(prefix), self._disk_tokens.get(self._names[prefix.key], 0)) - done)
+            for prefix, done in wanted
+        )
 
     def declare(self, prefixes: Collection[Prefix]) -> None:
         """Remember them."""

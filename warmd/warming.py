@@ -81,9 +81,9 @@ class Warmer:
         return frozenset(self._in_flight)
 
     @property
-    def is_freeing(self) -> bool:
-        """True while something is still to be freed."""
-        return bool(self._dropping)
+    def freeing(self) -> frozenset[str]:
+        """Keys that are still to be freed: not to be planned before that."""
+        return frozenset(self._dropping)
 
     @property
     def queued(self) -> frozenset[str]:
@@ -135,15 +135,10 @@ class Warmer:
 
     def fill(self) -> None:
         """Start as many warmings as the bound allows; note when nothing is left to do."""
-        # What is about to be freed first may be wrong: not even its files are to be used before.
-        while (ready := self._first_ready()) is not None and self._turnstile.enter():
-            self._queue.remove(ready)
-            self._start(ready)
+        while self._queue and self._turnstile.enter():
+            self._start(self._queue.pop(0))
         if not (self._queue or self._in_flight or self._dropping):
             self._on_idle()
-
-    def _first_ready(self) -> Wanted | None:
-        return next((item for item in self._queue if item.key not in self._dropping), None)
 
     def _start(self, wanted: Wanted) -> None:
         slot, scope = self._ledger.slots[wanted.key], anyio.CancelScope()
@@ -244,7 +239,11 @@ class Warmer:
         self._dropping.difference_update(keys)
         for slot, reason in slots:
             self._tell.dropped(slot, reason)
-        self.fill()
+        if any(key in self._ledger.slots and self._ledger.slots[key].state == "pending" for key in keys):
+            # They are wanted anew, which had to wait for this.
+            self._on_change()
+        else:
+            self.fill()
 
 
 def _nothing() -> None:

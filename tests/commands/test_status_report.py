@@ -12,6 +12,7 @@ from rich.console import Console
 from warmd.cli import make_parser
 from warmd.commands.status_report import format_seconds, report
 from warmd.disk.status import DiskStatus
+from warmd.engines.base import ServerStatus
 from warmd.memory.readings import Memory
 from warmd.prompts.document import FileError
 from warmd.status import DocumentStatus, EntryStatus, LiveCounts, Statistics, status_json
@@ -46,6 +47,16 @@ def test_nothing_to_do_is_said() -> None:
 def test_without_a_model_or_a_file_it_says_so() -> None:
     early = replace(EMPTY, model=None, document=DocumentStatus(Path("/x/p.json")))
     assert lines(early)[:2] == ["no model is loaded (warmd 1.2, pid 7, up 30 s)", "/x/p.json: not read yet"]
+
+
+def test_of_a_server_elsewhere_the_address_is_shown_and_what_is_wrong_with_it() -> None:
+    away = replace(EMPTY, model=None, server=ServerStatus("http://s:1", "the server answered 401"))
+    assert lines(away)[:2] == [
+        "no model at http://s:1 (warmd 1.2, pid 7, up 30 s)",
+        "nothing can be warmed there: the server answered 401",
+    ]
+    there = replace(EMPTY, server=ServerStatus("http://s:1"))
+    assert lines(there)[:2] == ["m at http://s:1 (warmd 1.2, pid 7, up 30 s)", "/x/p.json: generation 1"]
 
 
 def test_what_is_on_disk_is_shown_and_what_hinders_it() -> None:

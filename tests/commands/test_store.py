@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.commands.terminal import make_environment, outcome, warmd
+from tests.control.daemon_thread import live_daemon
 from tests.disk.made import make_piece, put
 from tests.test_cli import HEAVY
 from warmd.disk.files import LOCK_NAME, Files
+from warmd.disk.status import DiskStatus
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -65,7 +67,32 @@ def test_json_is_in_bytes_and_seconds(files: Files) -> None:
     assert found["bytes"] == sum(sizes.values())
     assert {item["file"]: item["bytes"] for item in found["files"]} == sizes
     assert {(item["start"], item["end"]) for item in found["files"]} == {(0, 3), (0, 1000), (1000, 2000)}
-    assert found["damaged"] == []
+    assert (found["damaged"], found["wanted_lag_s"]) == ([], None)
+
+
+def test_a_total_of_one_is_one_file(tmp_path: Path) -> None:
+    files = Files(tmp_path / "kv")
+    put(files, make_piece([1, 2, 3], now=time.time()))
+    assert store(files, "list").stdout.splitlines()[-1].split()[:3] == ["total", "1", "file"]
+
+
+def test_what_a_running_daemon_may_want_now_is_not_called_unwanted(files: Files) -> None:
+    state = files.folder.parent / "s"
+    with live_daemon(state, files.folder.parent / "p.json") as it:
+        it.do(lambda: it.engine.keep_on_disk(DiskStatus(str(files.folder), 3, 1)))
+        done = store(files, "list", WARMD_STATE_DIR=str(state))
+        found = json.loads(store(files, "list", "--json", WARMD_STATE_DIR=str(state)).stdout)
+        it.do(lambda: it.engine.keep_on_disk(DiskStatus("/elsewhere", 3, 1)))
+        elsewhere = store(files, "list", WARMD_STATE_DIR=str(state))
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert (
+        sorted(" ".join(line.split()[7:]) for line in lines[2:5])
+        == ["10 d 0 h ago"] + ["within 17 h 48 min"] * 2
+    )
+    assert lines[-1].startswith("within 17 h 48 min: now, or lately;")
+    assert found["wanted_lag_s"] == 64_080.0
+    assert "within" not in elsewhere.stdout
 
 
 def test_verify_finds_what_is_not_as_it_was_written(files: Files) -> None:

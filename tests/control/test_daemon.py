@@ -83,11 +83,27 @@ async def test_nothing_is_warmed_again_before_what_may_be_wrong_of_it_is_freed(p
     async with running(path, entry("a"), entry("b"), engine=engine) as it:
         await it.applied(1)
         await ask(it, "rewarm", names=["a"])
-        await it.until(lambda: len(it.named("plan.made")) == 2)
-        await anyio.sleep(0.1)
-        assert engine.names_of("warm") == ["a", "b"]
+        it.save(entry("a"), entry("b"), entry("c"))
+        await it.until(lambda: it.states() == {"a": "pending", "b": "warm", "c": "warm"})
+        assert engine.names_of("warm") == ["a", "b", "c"]
         gate.set()
-        await it.until(lambda: engine.names_of("warm") == ["a", "b", "a"])
+        await it.until(lambda: engine.names_of("warm") == ["a", "b", "c", "a"])
+
+
+@pytest.mark.parametrize("state", ["warming", "warm"])
+async def test_what_is_warmed_again_is_told_in_the_order_in_which_it_happens(path: Path, state: str) -> None:
+    engine = FakeEngine()
+    gate = engine.hold("a")
+    if state == "warm":
+        gate.set()
+    async with running(path, entry("a"), engine=engine) as it:
+        await it.until(lambda: it.states() == {"a": state})
+        before = len(it.events)
+        await ask(it, "rewarm", names=["a"])
+        gate.set()
+        await it.until(lambda: it.states() == {"a": "warm"} and len(it.events) > before + 4)
+        told = ["entry.dropped", "plan.made", "entry.planned", "entry.warming", "entry.warmed"]
+        assert [event.name for event in it.events[before:]] == told
 
 
 async def test_rewarm_tries_at_once_what_failed(path: Path) -> None:
@@ -190,6 +206,14 @@ async def test_reload_of_a_file_that_did_not_change_is_no_news(path: Path) -> No
     async with running(path, entry("a")) as it:
         await it.applied(1)
         assert [(await ask(it, "reload"))["seen"] for _ in range(3)] == [1, 1, 1]
+        assert (
+            it.named("prompts.unchanged")
+            == [{"generation": 1, "sha256": it.daemon.statistics().document.sha256, "valid": True}] * 3
+        )
+        it.path.write_text("[[]]")
+        assert [(await ask(it, "reload"))["seen"] for _ in range(2)] == [2, 2]
+        (_, *_, told) = [event for event in it.events if event.name == "prompts.unchanged"]
+        assert (told.level, told.fields["generation"], told.fields["valid"]) == ("warning", 1, False)
         assert len(it.named("prompts.accepted")) == 1
 
 

@@ -158,6 +158,10 @@ async def test_after_two_abrupt_ends_it_is_quarantined_and_the_others_are_warmed
             {"entry": "a", "state": "quarantined", "reason": reason, "retry_in_s": None}
         ]
         assert it.engine.names_of("warm") == ["b"]
+        # Nothing is told of it that would only be so if it were warmed.
+        (plan,) = it.named("plan.made")
+        assert (plan["warm"], plan["defer"], plan["new_tokens"]) == (1, 1, it.status("b").tokens)
+        assert [planned["entry"] for planned in it.named("entry.planned")] == ["b"]
 
 
 async def test_an_edit_lifts_it(tmp_path: Path) -> None:

@@ -10,14 +10,19 @@ from typing import Any
 
 import pytest
 
+from tests.disk.made import make_piece, put
 from tests.launchd.test_agent import AGENT, FILE
 from warmd.crash.starts import FailedStart, note_failed_start
+from warmd.crash.suspects import Suspect, Suspects
+from warmd.disk.files import Files
 from warmd.doctor import daemon, engine, files, service
 from warmd.doctor.engine import Engine
 from warmd.doctor.finding import Finding
+from warmd.engines.mlx_lm.folder import model_folder
 from warmd.launchd.agent import build_plist
 from warmd.launchd.launchctl import JobState
 from warmd.launchd.ready import Address, Readiness
+from warmd.memory.size import format_size
 from warmd.status import DocumentStatus, EntryStatus, Statistics, status_json
 
 GIGABYTE = 10**9
@@ -106,10 +111,10 @@ def test_a_model_is_found_where_it_would_be_loaded_from(tmp_path: Path) -> None:
     snapshot = tmp_path / "hub/models--org--name/snapshots/abc"
     snapshot.mkdir(parents=True)
     (snapshot / "config.json").touch()
-    assert files.model_folder(str(tmp_path), {}, tmp_path) == tmp_path
-    assert files.model_folder("org/name", {"HF_HOME": str(tmp_path)}, tmp_path) == snapshot
-    assert files.model_folder("org/name", {"HF_HUB_CACHE": f"{tmp_path}/hub"}, tmp_path) == snapshot
-    assert files.model_folder("org/other", {"HF_HOME": str(tmp_path)}, tmp_path) is None
+    assert model_folder(str(tmp_path), {}, tmp_path) == tmp_path
+    assert model_folder("org/name", {"HF_HOME": str(tmp_path)}, tmp_path) == snapshot
+    assert model_folder("org/name", {"HF_HUB_CACHE": f"{tmp_path}/hub"}, tmp_path) == snapshot
+    assert model_folder("org/other", {"HF_HOME": str(tmp_path)}, tmp_path) is None
     assert files.check_model("org/name", snapshot).state == "ok"
     assert files.check_model("org/other", None).fix == "`hf download org/other`"
     assert files.check_model("/no/where", None).state == "problem"
@@ -136,6 +141,18 @@ def test_the_prompts_file(tmp_path: Path) -> None:
     path.write_text('[{"messages": [{"role": "system", "content_file": "s.md"}]}]')
     finding, involved = files.check_prompts(path, 10**6)
     assert (brief(finding), involved) == (("ok", f"{path}: 1 entry"), (path, tmp_path / "s.md"))
+
+
+def test_warm_state_on_disk(tmp_path: Path) -> None:
+    folder = tmp_path / "kv"
+    assert brief(files.check_store(folder, None, is_enabled=True)) == ("ok", f"0 B in 0 files in {folder}")
+    put(Files(folder), make_piece([1, 2, 3], size=50_000, now=1.0))
+    size = format_size(sum(file.nbytes for file in Files(folder).listed()))
+    what = f"{size} in 1 file in {folder}; `warmd store clear` or `warmd uninstall --purge` removes that"
+    assert brief(files.check_store(folder, None, is_enabled=True)) == ("ok", what)
+    assert brief(files.check_store(folder, "full", is_enabled=True)) == ("warning", f"{what}; not used: full")
+    off = f"{what}; no more is written: [store] enabled is false"
+    assert brief(files.check_store(folder, None, is_enabled=False)) == ("ok", off)
 
 
 def test_folders(tmp_path: Path) -> None:
@@ -290,6 +307,32 @@ def test_a_daemon_and_its_version() -> None:
         "warning",
         "the daemon is of version 0.1.0, this command of 0.2.0",
     )
+
+
+def test_the_model_of_a_running_daemon() -> None:
+    status = make_status()
+    away = {**status, "model": None, "server": {"url": "http://s:1", "problem": "gone"}}
+    there = {**status, "server": {"url": "http://s:1", "problem": None}}
+    assert brief(daemon.check_loaded(status, None)) == ("ok", "m")
+    assert brief(daemon.check_loaded(status, Path("/m"))) == ("ok", "/m")
+    assert brief(daemon.check_loaded({**status, "model": None}, None)) == (
+        "unknown",
+        "the daemon has none loaded yet",
+    )
+    assert brief(daemon.check_loaded(away, None)) == ("unknown", "the server has none now")
+    assert brief(daemon.check_loaded(there, None)) == ("ok", "m at http://s:1")
+    assert brief(daemon.check_server(there["server"])) == ("ok", "http://s:1 answers")
+    assert brief(daemon.check_server(away["server"])) == ("problem", "http://s:1: gone")
+
+
+def test_suspects_of_another_model_or_of_one_end_are_not_told() -> None:
+    once = Suspect("k", "m", "auto", ("a",), 5, ends=1)
+    twice = replace(once, key="l", ends=2)
+    assert list(daemon.check_suspects(Suspects((), (once,)), None)) == []
+    assert list(daemon.check_suspects(Suspects((), (twice,)), "other")) == []
+    assert [found.name for found in daemon.check_suspects(Suspects((), (once, twice)), "m")] == ["quarantine"]
+    (found,) = daemon.check_suspects(Suspects((), (replace(twice, entries=("a b", "c")),)), None)
+    assert (found.fix or "").endswith("`warmd rewarm 'a b' c`")
 
 
 def test_entries_that_are_kept_away_or_missed_are_told() -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from tests.commands.terminal import warmd
 from tests.launchd.mac import Mac
-from tests.serving.process import free_port
+from tests.serving.process import beside, free_port, serving, write
+from warmd import __version__
 from warmd.commands.doctor import report_lines
 from warmd.doctor.finding import Finding
 from warmd.doctor.scene import examine
@@ -30,10 +31,82 @@ def test_on_a_machine_with_nothing_there_is_no_problem(tmp_path: Path) -> None:
     done = warmd("doctor", "--json", cwd=tmp_path, WARMD_STATE_DIR=str(tmp_path / "s"), PATH=str(tmp_path))
     assert (done.returncode, done.stderr, json.loads(done.stdout)["ok"]) == (0, "", True)
     assert list(findings(done)) == [
-        *("Python", "engine", "Metal", "wired limit", "settings", "model", "prompts", "state folder"),
-        *("log folder", "privacy", "disk", "LaunchAgent", "service", "port", "daemon", "prefill rate"),
+        *("Python", "engine", "Metal", "wired limit", "settings", "looked at", "model", "prompts"),
+        *("state folder", "log folder", "warm state", "privacy", "disk", "LaunchAgent", "service"),
+        *("port", "daemon", "prefill rate"),
     ]
     assert list(tmp_path.iterdir()) == []
+
+
+def short(done: Any, *names: str) -> dict[str, tuple[str, str]]:
+    """State and text of some findings of which there is one each."""
+    found = findings(done)
+    assert all(len(found[name]) == 1 for name in names)
+    return {name: (found[name][0]["state"], found[name][0]["what"]) for name in names}
+
+
+def test_beside_a_running_server_its_own_model_file_and_port_are_looked_at(
+    tmp_path: Path, models: dict[str, Path]
+) -> None:
+    write(tmp_path / "mine.json", [[{"role": "system", "content": "Be brief."}]])
+    store = {"WARMD_STORE_ENABLED": "true", "WARMD_STORE_PATH": str(tmp_path / "kv")}
+    with serving(models["llama"], tmp_path / "mine.json", environment=store) as server:
+        server.wait_for("entry.warmed")
+        done = warmd("doctor", "--json", cwd=tmp_path, WARMD_STATE_DIR=str(server.state_folder), **store)
+        pid, port = server.process.pid, server.port
+    assert (done.returncode, done.stderr) == (0, "")
+    found = short(done, "looked at", "model", "prompts", "port", "daemon", "warm state")
+    assert f"in {tmp_path}/kv" in found.pop("warm state")[1]
+    assert found == {
+        "looked at": ("ok", f"model, prompts file and port of the running daemon, pid {pid}"),
+        "model": ("ok", str(models["llama"])),
+        "prompts": ("ok", f"{tmp_path}/mine.json: 1 entry"),
+        "port": ("ok", f"http://127.0.0.1:{port} takes requests"),
+        "daemon": ("ok", f"pid {pid}, version {__version__}: 1 warm"),
+    }
+
+
+def test_beside_a_sidecar_whose_server_is_away_it_says_where_and_why(tmp_path: Path) -> None:
+    write(tmp_path / "mine.json", [[{"role": "system", "content": "Be brief."}]])
+    url = f"http://127.0.0.1:{free_port()}"
+    with beside(f"{url}/v1", tmp_path / "mine.json") as sidecar:
+        sidecar.wait_for("engine.unreachable")
+        environment = {"WARMD_STATE_DIR": str(sidecar.state_folder)}
+        done = warmd("doctor", "--json", cwd=tmp_path, **environment)
+        status = warmd("status", cwd=tmp_path, **environment)
+    assert done.returncode == 1
+    assert short(done, "model", "prompts", "server") == {
+        "model": ("unknown", "the server has none now"),
+        "prompts": ("ok", f"{tmp_path}/mine.json: 1 entry"),
+        "server": ("problem", f"{url}: no connection can be made with the server"),
+    }
+    assert "port" not in findings(done)
+    assert status.stdout.splitlines()[0].startswith(f"no model at {url} (warmd ")
+    assert status.stdout.splitlines()[1] == (
+        "nothing can be warmed there: no connection can be made with the server"
+    )
+
+
+def test_without_a_daemon_what_ended_it_twice_is_told_all_the_same(tmp_path: Path) -> None:
+    once = {
+        "key": "k",
+        "model": "m",
+        "limit": "auto",
+        "entries": ["coder"],
+        "tokens": 5,
+        "ends": 1,
+        "at": 1.0,
+    }
+    # One end is counted, and a mark that is left over is another.
+    (tmp_path / "quarantine.json").write_text(json.dumps({"warming": [once], "ended": [once]}))
+    done = warmd("doctor", "--json", cwd=tmp_path, WARMD_STATE_DIR=str(tmp_path))
+    assert done.returncode == 1
+    (found,) = findings(done)["quarantine"]
+    assert (found["state"], found["what"]) == (
+        "problem",
+        "coder: the process ended abruptly 2 times while warming it (model m); "
+        "unless it was edited since, it is not warmed",
+    )
 
 
 def test_what_is_wrong_comes_with_what_to_do(tmp_path: Path) -> None:

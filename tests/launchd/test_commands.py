@@ -14,10 +14,13 @@ from typing import Any
 import pytest
 
 from tests.commands.terminal import outcome, warmd
+from tests.disk.made import make_piece, put
 from tests.launchd.mac import UID, Mac
 from tests.serving.process import free_port, write
 from warmd.config import Settings, load_settings
+from warmd.disk.files import Files
 from warmd.launchd.agent import find_faults, serve_arguments
+from warmd.memory.size import format_size
 
 NO_LAUNCHCTL = (
     "warmd: there is no launchctl here: this needs macOS (elsewhere, let a supervisor such as systemd "
@@ -173,8 +176,14 @@ def test_a_port_that_is_taken_is_told_before_anything_is_loaded(mac: Mac) -> Non
 
 
 def test_a_dry_run_prints_the_file_and_leaves_no_trace(tmp_path: Path) -> None:
-    done = warmd("install", "--dry-run", "--model", "some/model", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
+    done = warmd("install", "--dry-run", "--model", "some/model", cwd=tmp_path, HF_HUB_OFFLINE="0")
+    assert done.returncode == 0
+    assert done.stderr.splitlines() == [
+        "note: there is no launchctl here: only a Mac can use this",
+        f"note: {tmp_path}/.config/warmd/prompts.json does not exist yet; it is picked up when it does",
+        "note: some/model is not in the Hugging Face cache: the first start downloads it",
+        "note: the service has variables of its own: HF_HUB_OFFLINE",
+    ]
     plist = plistlib.loads(done.stdout.encode())
     assert find_faults(plist, Path("dev.warmd.plist")) == ()
     assert plist["EnvironmentVariables"]["HOME"] == str(tmp_path)
@@ -211,6 +220,17 @@ def test_folders_and_files_are_named_from_the_root(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "error"),
     [
+        (
+            ("--model", "no name", "--dry-run"),
+            3,
+            "warmd: cannot load the model 'no name': no such folder, and no name of the Hugging Face hub: "
+            "those are OWNER/NAME",
+        ),
+        (
+            ("--model", "{cwd}", "--dry-run"),
+            3,
+            "warmd: cannot load the model '{cwd}': the folder has no config.json",
+        ),
         ((), 2, "warmd: install needs --model M (a model folder or Hugging Face name)"),
         (("--model", "./nowhere"), 3, "warmd: cannot load the model '{cwd}/nowhere': no such folder"),
         (("--model", "a/b", "--", "--port", "1"), 2, "warmd: --port goes before --"),
@@ -226,7 +246,7 @@ def test_folders_and_files_are_named_from_the_root(tmp_path: Path) -> None:
 def test_a_wrong_command_line_is_one_line(
     arguments: tuple[str, ...], code: int, error: str, tmp_path: Path
 ) -> None:
-    done = warmd("install", *arguments, cwd=tmp_path)
+    done = warmd("install", *(word.format(cwd=tmp_path) for word in arguments), cwd=tmp_path)
     assert outcome(done) == (code, "", f"{error.format(cwd=tmp_path)}\n")
 
 
@@ -259,6 +279,37 @@ def test_a_file_that_cannot_be_read_stops_only_what_depends_on_it(mac: Mac) -> N
     assert mac.run("install", "--model", "a/b", "--port", str(free_port()), "--wait", "0").returncode == 0
     assert mac.run("uninstall").returncode == 0
     assert not mac.plist.exists()
+
+
+def test_where_there_was_never_a_service_files_can_be_purged_all_the_same(tmp_path: Path) -> None:
+    state = tmp_path / "s"
+    state.mkdir()
+    for name in ("daemon.lock", ".warmd-half"):
+        (state / name).touch()
+    put(Files(tmp_path / "kv"), make_piece([1, 2, 3], now=1.0))
+    places = {"WARMD_STATE_DIR": str(state), "WARMD_STORE_PATH": str(tmp_path / "kv"), "PATH": str(tmp_path)}
+    done = warmd("uninstall", "--purge", cwd=tmp_path, **places)
+    assert (done.returncode, done.stderr) == (0, "there is no launchctl here, and so no service to stop\n")
+    assert done.stdout.splitlines()[:3] == [
+        "the service is not installed",
+        f"removed: what was in {state}",
+        f"removed: 1 file of warm state in {tmp_path}/kv",
+    ]
+    assert (state.exists(), Files(tmp_path / "kv").listed()) == (False, [])
+
+
+def test_what_stays_is_named_with_what_removes_it(mac: Mac) -> None:
+    folder = mac.home / ".cache/warmd/kv"
+    put(Files(folder), make_piece([1, 2, 3], size=50_000, now=1.0))
+    size = format_size(Files(folder).listed()[0].nbytes)
+    assert mac.run("uninstall").stdout.splitlines() == [
+        "the service is not installed",
+        f"left: {mac.home}/.config/warmd/warmd.toml, {mac.home}/.local/state/warmd/log",
+        f"left, --purge removes it: what warmd keeps in {mac.home}/s",
+        f"left, --purge removes it: {size} in 1 file of warm state in {folder}",
+    ]
+    # Whatever is wrong with the settings, the service can be removed.
+    assert mac.run("uninstall", WARMD_WARM_CHUNK="1").returncode == 0
 
 
 def test_purging_leaves_what_is_not_ours(mac: Mac) -> None:

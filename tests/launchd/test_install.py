@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from warmd.engines.mlx_lm.folder import ModelError
 from warmd.errors import UsageError
 from warmd.launchd.install import (
     RootError,
@@ -69,3 +70,14 @@ def test_paths_in_variables_are_named_from_the_root(monkeypatch: pytest.MonkeyPa
 
 def test_a_sample_is_commented_out_but_for_its_sections() -> None:
     assert comment_out("# why\n[warm]\nx = 1\n\ny = 2\n") == "# why\n[warm]\n# x = 1\n\n# y = 2\n"
+
+
+@pytest.mark.parametrize("model", ["a b", "a/b/c", "a--b", "-a", "a/b.git", "a..b", "x" * 97, "a/"])
+def test_what_is_no_folder_and_cannot_be_a_name_is_refused(model: str) -> None:
+    with pytest.raises(ModelError, match="no name of the Hugging Face hub"):
+        make_arguments(Wanted(model), None)
+
+
+@pytest.mark.parametrize("model", ["gpt2", "mlx-community/Qwen3-8B-4bit", "a_b/c.d"])
+def test_what_can_be_a_name_passes(model: str) -> None:
+    assert make_arguments(Wanted(model), None) == ("--model", model)

@@ -137,3 +137,12 @@ def test_the_last_words_are_the_reason_in_the_newest_file(tmp_path: Path) -> Non
     stderr.write_text("x" * 9000 + "\nusage: …\nwarmd: error: unrecognized arguments: --x\n")
     os.utime(log, (1, 1))
     assert last_words(log, tmp_path) == ["warmd: error: unrecognized arguments: --x"]
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9", "http://[::1]:9"])
+def test_an_address_is_read_from_what_a_daemon_says(url: str) -> None:
+    assert Address.of_url(url).url == url
+
+
+def test_a_server_that_listens_everywhere_is_called_here() -> None:
+    assert Address.of_url("http://0.0.0.0:9").url == "http://127.0.0.1:9"

@@ -68,7 +68,6 @@ def test_lines_are_pretty_and_in_local_time(log: Path, tmp_path: Path) -> None:
         ((), [0, 1, 2]),
         (("--entry", "shell"), [1]),
         (("--level", "warning"), [1, 2]),
-        (("--level", "warning", "--entry", "coder"), []),
         (("-n", "2"), [1, 2]),
         (("-n", "1", "--level", "info", "--entry", "coder"), [0]),
         (("-n", "0"), []),
@@ -82,13 +81,35 @@ def test_what_is_wanted_is_shown(
     assert [json.loads(line) for line in done.stdout.splitlines()] == [LINES[index] for index in expected]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (
+            ("--entry", "codr"),
+            1,
+            "warmd: no line in {path} is about an entry 'codr'; the nearest known one is 'coder'",
+        ),
+        (("--entry", "nosuch", "--json"), 1, "warmd: no line in {path} is about an entry 'nosuch'"),
+        (
+            ("--entry", "coder", "--level", "error"),
+            0,
+            "no lines about 'coder' of level error or above in {path}",
+        ),
+    ],
+)
+def test_where_nothing_is_shown_one_line_says_why(
+    arguments: tuple[str, ...], code: int, message: str, log: Path, tmp_path: Path
+) -> None:
+    assert outcome(logs(tmp_path, *arguments)) == (code, "", f"{message.format(path=log)}\n")
+
+
 def test_what_is_no_event_is_shown_as_it_is_without_what_would_steer_a_terminal(
     log: Path, tmp_path: Path
 ) -> None:
     log.write_text('Traceback\x1b[31m\n[1, 2]\n{"ts": 5}\n\n')
     log.with_name("warmd.jsonl.1").unlink()
     assert outcome(logs(tmp_path)) == (0, 'Traceback [31m\n[1, 2]\n{"ts": 5}\n', "")
-    assert outcome(logs(tmp_path, "--json")) == (0, "", "")
+    assert outcome(logs(tmp_path, "--json")) == (0, "", f"no lines in {log}\n")
 
 
 def test_without_a_log_there_is_one_line(tmp_path: Path) -> None:

@@ -83,7 +83,9 @@ def make_recent() -> Recent:
     """Some events."""
     recent = Recent()
     for event in (
-        make_event("plan.made", generation=7, keep=1, warm=3, drop=0, defer=1, new_tokens=51_228),
+        make_event(
+            "plan.made", generation=7, keep=1, warm=3, drop=0, defer=1, new_tokens=51_228, disk_tokens=0
+        ),
         make_event(
             "entry.deferred", entry="docs", needed=6_200_000_000, available=5_770_000_000, reason="words"
         ),

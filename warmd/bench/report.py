@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from warmd.bench.result import HOW, BenchResult, EntryResult, Times
+from warmd.commands.plural import counted
 from warmd.control.protocol import one_line
 from warmd.memory.size import format_size
 
@@ -18,7 +19,7 @@ KNOWN = 64
 
 def report(result: BenchResult) -> RenderableType:
     """The whole report."""
-    rounds = "1 round" if result.rounds == 1 else f"{result.rounds} rounds"
+    rounds = counted(result.rounds, "round")
     head = Text(f"{one_line(result.model)}, warmd {result.version}, medians of {rounds}")
     notes = [Text(line) for line in _notes(result)]
     how = [Text(f"{title}: {text}", "dim") for title, text in _how(result)]

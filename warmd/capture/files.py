@@ -7,11 +7,16 @@ import os
 import re
 import stat
 import tempfile
+import time
 import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 PRIVATE = 0o600
+TEMPORARY = ".warmd-"
+"""How the names begin of what is there for a moment only, unless the process is killed in it."""
+LEFT_OVER = 60.0
+"""Seconds after which nobody is at work on such a thing any more."""
 _UNSAFE = re.compile(r"[^\w.+@-]+")
 _LONGEST = 80
 
@@ -40,7 +45,7 @@ def write_atomically(path: Path, data: bytes, mode: int, check: Callable[[], Non
         OSError: It cannot be written; it is as it was.
     """
     target = Path(os.path.realpath(path))
-    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".warmd-")
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=TEMPORARY)
     try:
         with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor has no path
             file.write(data)
@@ -53,6 +58,21 @@ def write_atomically(path: Path, data: bytes, mode: int, check: Callable[[], Non
         Path(name).unlink(missing_ok=True)
         raise
     _sync(target.parent)
+
+
+def remove_left_over(folder: Path, older_than: float = LEFT_OVER) -> None:
+    """Remove what killed processes have left in a folder of ours, as far as that is possible.
+
+    Args:
+        folder: Where.
+        older_than: Seconds.
+    """
+    with contextlib.suppress(OSError):
+        for path in list(folder.glob(f"{TEMPORARY}*")):
+            with contextlib.suppress(OSError):
+                if path.lstat().st_mtime > time.time() - older_than:
+                    continue
+                path.unlink()
 
 
 def _take_over(descriptor: int, target: Path, mode: int) -> None:

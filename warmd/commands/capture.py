@@ -11,6 +11,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from warmd.commands.plural import counted
+
 DESCRIPTION = """\
 Wait for the next live chat request, take what every request of that agent begins with (leading system and
 developer messages, tools, chat_template_kwargs), and show what keeping it warm would take. With --save it is
@@ -147,7 +149,7 @@ def _content_lines(found: Json) -> Iterator[str]:
     for index, message in enumerate(found["messages"]):
         text = content_text(message)
         start = visible(text[:_SHOWN]) + ("…" if len(text) > _SHOWN else "")
-        size = f"{len(text):,} {'character' if len(text) == 1 else 'characters'}"
+        size = counted(len(text), "character")
         yield f"messages[{index}] ({visible(message['role'])}): {size}{': ' if text else ''}{start}"
     tools = found["tools"] or []
     if tools:

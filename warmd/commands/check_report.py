@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from warmd.commands.plural import counted
 from warmd.memory.size import format_size
 from warmd.prompts import Document, FileError
 
@@ -125,13 +126,13 @@ def print_report(report: Report) -> None:
         print(f"{report.path}{_place(error)}: {error.message} (at {error.path})", file=sys.stderr)
     if report.document is None:
         count = len(report.errors)
-        print(f"{count} {'error' if count == 1 else 'errors'}", file=sys.stderr)
+        print(counted(count, "error"), file=sys.stderr)
         return
     entries = _entries_json(report)
     if not entries:
         print(f"{report.path}: valid; keeps nothing warm")
         return
-    print(f"{report.path}: valid, {len(entries)} {'entry' if len(entries) == 1 else 'entries'}\n")
+    print(f"{report.path}: valid, {counted(len(entries), 'entry', 'entries')}\n")
     common = _common_shortage(report.rendering)
     print(_table(entries, report.rendering, with_shortages=common is None))
     if report.rendering is not None:
@@ -218,6 +219,6 @@ def _memory_line(rendering: Rendering, common_shortage: str | None) -> str:
     taken = format_size(needs.model_bytes + rendering.kv_bytes + memory.reserve + process)
     return (
         f"memory: {model} model + {format_size(rendering.kv_bytes)} KV state "
-        f"({rendering.fits} of {rendering.count} {'entry' if rendering.count == 1 else 'entries'}) "
+        f"({rendering.fits} of {counted(rendering.count, 'entry', 'entries')}) "
         f"+ {format_size(memory.reserve)} reserve + {besides} = {taken} of {limit}"
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from warmd.commands.plural import counted
 from warmd.control.protocol import one_line
 from warmd.doctor.finding import Finding
 from warmd.doctor.scene import examine
@@ -50,9 +51,8 @@ def report_lines(findings: Sequence[Finding]) -> Iterator[str]:
         yield f"{_MARKS[finding.state]:{marks}}  {finding.name:{names}}  {one_line(finding.what)}"
         if finding.fix is not None:
             yield f"{'':{marks}}  {'':{names}}  fix: {one_line(finding.fix)}"
-    counts = [sum(finding.state == state for finding in findings) for state in ("problem", "warning")]
     yield ""
     yield ", ".join(
-        f"{count} {word if count == 1 else f'{word}s'}"
-        for count, word in zip(counts, ("problem", "warning"), strict=True)
+        counted(sum(finding.state == state for finding in findings), state)
+        for state in ("problem", "warning")
     )

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from warmd.commands.plural import counted
 from warmd.explain.excerpt import WIDTH, visible
 
 DESCRIPTION = """\
@@ -102,7 +103,7 @@ def _text(text: str) -> str:
 
 def _entry_line(entry: Json, now: float) -> str:
     tokens = f", {entry['tokens']:,} tokens" if entry["tokens"] is not None else ""
-    hits = f", {entry['hits']} {'hit' if entry['hits'] == 1 else 'hits'}"
+    hits = f", {counted(entry['hits'], 'hit')}"
     last = f", the last {ago(entry['last_hit_at'], now)}" if entry["last_hit_at"] is not None else ""
     reason = f" ({visible(entry['reason'])})" if entry["reason"] else ""
     return f"{visible(entry['name'])}: {entry['state']}{reason}{tokens}{hits}{last}"

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from warmd.commands.options import port_number, seconds_or_zero
-from warmd.config import config_path, expand_home, load_settings
+from warmd.config import Settings, config_path, expand_home, load_settings
 from warmd.control.place import state_folder
+from warmd.engines.mlx_lm.folder import model_folder
 from warmd.errors import UsageError
 from warmd.launchd.agent import Agent, Plist, build_plist, flag_value, to_bytes
 from warmd.launchd.errors import PortTakenError
@@ -63,7 +66,11 @@ def add_parser(subparsers: Any) -> None:
         default=WAIT_SECONDS,
         help="seconds to wait for the server (default: 120; 0 does not wait)",
     )
-    parser.add_argument("--dry-run", action="store_true", help="print the LaunchAgent and do nothing")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="print the LaunchAgent, notes on standard error, and do nothing",
+    )
     parser.add_argument("flags", metavar="FLAG", nargs="*", help="after --: flags for mlx_lm.server")
     parser.set_defaults(run=run)
 
@@ -78,8 +85,7 @@ def run(args: argparse.Namespace) -> int:
     agent = _agent(make_arguments(wanted, installed), installed)
     check(build_plist(agent), path)
     if args.dry_run:
-        sys.stdout.write(to_bytes(build_plist(agent)).decode("utf-8"))
-        return 0
+        return _show(agent)
     service = Service(os.getuid())
     # Before anything is written: this says whether there is a launchctl at all.
     service.find()
@@ -87,6 +93,17 @@ def run(args: argparse.Namespace) -> int:
     address = Address.of(agent.arguments)
     _load(service, agent, path, address)
     return tell_readiness(service, address, args.wait)
+
+
+def _show(agent: Agent) -> int:
+    """Print the file, and beside it what would be said of it."""
+    sys.stdout.write(to_bytes(build_plist(agent)).decode("utf-8"))
+    sys.stdout.flush()
+    if shutil.which("launchctl") is None:
+        print("note: there is no launchctl here: only a Mac can use this", file=sys.stderr)
+    for line in _notes(agent, _prompts(agent, load_settings())):
+        print(line, file=sys.stderr)
+    return 0
 
 
 def _agent(arguments: tuple[str, ...], installed: Plist | None) -> Agent:
@@ -100,9 +117,12 @@ def _prepare(agent: Agent) -> None:
     settings = load_settings()
     make_folders(agent.logs, state_folder(settings.state))
     print(f"settings: {config_path()}{' (written; every line is a comment)' if written else ''}")
-    prompts = Path(flag_value(agent.arguments, "--prompts") or expand_home(settings.prompts.path))
-    for line in _notes(agent, prompts):
+    for line in _notes(agent, _prompts(agent, settings)):
         print(line)
+
+
+def _prompts(agent: Agent, settings: Settings) -> Path:
+    return Path(flag_value(agent.arguments, "--prompts") or expand_home(settings.prompts.path))
 
 
 def _notes(agent: Agent, prompts: Path) -> list[str]:
@@ -110,6 +130,7 @@ def _notes(agent: Agent, prompts: Path) -> list[str]:
     if not prompts.exists():
         notes.append(f"note: {prompts} does not exist yet; it is picked up when it does")
     model = flag_value(agent.arguments, "--model") or ""
+    notes += _download_notes(agent)
     for path in (prompts, agent.python, *([Path(model)] if model.startswith("/") else [])):
         if (place := protected_by(path, agent.home)) is not None:
             notes.append(
@@ -120,6 +141,19 @@ def _notes(agent: Agent, prompts: Path) -> list[str]:
     if agent.environment:
         notes.append(f"note: the service has variables of its own: {', '.join(sorted(agent.environment))}")
     return notes
+
+
+def _download_notes(agent: Agent) -> Iterator[str]:
+    """Models that are not on this machine yet; whether the hub has them only the hub knows."""
+    environment = {**os.environ, **agent.environment}
+    for flag in ("--model", "--draft-model"):
+        model = flag_value(agent.arguments, flag)
+        if not model or model_folder(model, environment, agent.home) is not None:
+            continue
+        if environment.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
+            yield f"warning: {model} is not in the Hugging Face cache, and HF_HUB_OFFLINE is set"
+        else:
+            yield f"note: {model} is not in the Hugging Face cache: the first start downloads it"
 
 
 def _load(service: Service, agent: Agent, path: Path, address: Address) -> None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from warmd.config import load_settings
 from warmd.errors import UsageError, WarmdError
 from warmd.logfile import log_file_path
+from warmd.nearest import nearest_of
 
 DESCRIPTION = """\
-Show the log file and what was rotated out of it, oldest first, in local time. Exit code 0: shown. 1: there is
-no log, or it cannot be read."""
+Show the log file and what was rotated out of it, oldest first, in local time. Exit code 0: shown, also where
+no line is wanted. 1: there is no log, it cannot be read, or it knows no entry of that name."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -64,24 +65,35 @@ class UnreadableLogError(WarmdError):
         super().__init__(f"{error.filename or path}: {error.strerror or error}")
 
 
+class UnknownToLogError(WarmdError):
+    """No line is about such an entry."""
+
+    def __init__(self, name: str, path: Path, known: Collection[str]) -> None:
+        nearest = nearest_of(name, sorted(known))
+        hint = f"; the nearest known one is {nearest!r}" if nearest is not None else ""
+        super().__init__(f"no line in {path} is about an entry {name!r}{hint}")
+
+
 def run(args: argparse.Namespace) -> int:
     """Print, and go on printing."""
     # Imported here: structlog, which makes the pretty lines, takes long to import.
     from warmd.logread.lines import LogReader, rotated
-    from warmd.logread.view import Wish, make_view
+    from warmd.logread.view import View, Wish
 
     path = log_file_path(load_settings().log)
     if path is None:
         raise UsageError("there is no log file: [log] file is empty")
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    view = make_view(Wish(args.entry, args.level), as_json=args.json, is_terminal=is_terminal)
+    view = View.of(Wish(args.entry, args.level), as_json=args.json, is_terminal=is_terminal)
     reader = LogReader(path)
     try:
         if not args.follow and not rotated(path):
             raise NoLogError(path)
-        _print(_last(_viewed(reader.lines(), view), args.lines))
+        count = _print(_last(view.shown(reader.lines()), args.lines))
         if args.follow:
-            _print(_viewed(reader.follow(), view))
+            _print(view.shown(reader.follow()))
+        elif count == 0 and args.lines != 0:
+            _tell_nothing(args, path, view.entries)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -92,14 +104,26 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _viewed(lines: Iterable[bytes], view: Any) -> Iterator[str]:
-    return (shown for line in lines if (shown := view(line)) is not None)
+def _tell_nothing(args: argparse.Namespace, path: Path, entries: Collection[str]) -> None:
+    """Nobody is to take a misspelled name for an entry to which nothing happens.
+
+    Raises:
+        UnknownToLogError: The log has no such entry.
+    """
+    if args.entry is not None and args.entry not in entries:
+        raise UnknownToLogError(args.entry, path, entries)
+    level = f" of level {args.level} or above" if args.level != "debug" else ""
+    about = f" about {args.entry!r}" if args.entry is not None else ""
+    print(f"no lines{about}{level} in {path}", file=sys.stderr)
 
 
 def _last(lines: Iterator[str], count: int | None) -> Iterable[str]:
     return lines if count is None else deque(lines, maxlen=count)
 
 
-def _print(lines: Iterable[str]) -> None:
-    for line in lines:
+def _print(lines: Iterable[str]) -> int:
+    """Print lines; how many there were."""
+    count = 0
+    for count, line in enumerate(lines, 1):  # noqa: B007 - the last number is the count
         print(line, flush=True)
+    return count

@@ -11,6 +11,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
+from warmd.commands.plural import counted
 from warmd.commands.wrong_file import consequence, error_lines
 from warmd.control.protocol import one_line
 from warmd.memory.size import format_size
@@ -76,9 +77,13 @@ class PathLine:
 
 
 def _head(found: Json) -> Iterator[RenderableType]:
-    model = one_line(found["model"]) if found["model"] else "no model is loaded"
+    server = found["server"]
+    at = f" at {one_line(server['url'])}" if server is not None else ""
+    model = one_line(found["model"]) if found["model"] else "no model is loaded" if not at else "no model"
     up = format_seconds(found["uptime_s"])
-    yield PathLine(model, f" (warmd {found['version']}, pid {found['pid']}, up {up})")
+    yield PathLine(model, f"{at} (warmd {found['version']}, pid {found['pid']}, up {up})")
+    if server is not None and server["problem"] is not None:
+        yield Text(f"nothing can be warmed there: {one_line(server['problem'])}", "red")
     if found["paused"]:
         yield Text("paused: nothing is warmed until `warmd resume`", "yellow")
     document = found["document"]
@@ -118,7 +123,7 @@ def _memory(memory: Json | None) -> Iterator[Text]:
 def _disk(disk: Json | None) -> Iterator[Text]:
     if disk is None:
         return
-    files = f"{disk['files']:,} file" if disk["files"] == 1 else f"{disk['files']:,} files"
+    files = counted(disk["files"], "file")
     yield Text(f"disk {format_size(disk['bytes'])} in {files} in {one_line(disk['path'])}")
     if disk["problem"] is not None:
         yield Text(f"the disk is not used: {one_line(disk['problem'])}", "yellow")

@@ -7,16 +7,20 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from warmd.commands.plural import counted
 from warmd.commands.store_report import KEY_DIGITS, print_records
 from warmd.config import Settings, load_settings
+from warmd.control.client import ask
 from warmd.disk.bounds import expired, most, parse_max_bytes, surplus
 from warmd.disk.errors import DamagedError, LockedError
 from warmd.disk.files import Files
 from warmd.disk.place import store_folder
 from warmd.disk.record import Record
 from warmd.disk.shelf import Shelf
+from warmd.disk.writer import marking_lag
 from warmd.errors import WarmdError
 from warmd.memory.size import format_size
 
@@ -29,6 +33,10 @@ _ACTIONS = {
     "prune": "remove what no entry has wanted within [store] grace, and what is beyond max_bytes",
     "clear": "remove everything; a running daemon writes it again after its next start",
 }
+
+
+STATUS_SECONDS = 5.0
+"""What a daemon gets to say whether the folder is its own."""
 
 
 class StoreError(WarmdError):
@@ -66,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         damaged = shelf.refresh()
         if args.action == "list":
-            return _list(shelf, damaged, as_json=args.json)
+            return _list(shelf, damaged, _lag(shelf, settings), as_json=args.json)
         if args.action == "verify":
             return _verify(shelf, damaged, as_json=args.json)
         if args.action == "prune":
@@ -76,17 +84,28 @@ def run(args: argparse.Namespace) -> int:
         raise StoreError(shelf.files, error.strerror or type(error).__name__) from None
 
 
-def _list(shelf: Shelf, damaged: Sequence[DamagedError], *, as_json: bool) -> int:
+def _lag(shelf: Shelf, settings: Settings) -> float | None:
+    """How old a file's mark may be although it is wanted; None where no daemon keeps this folder."""
+    try:
+        disk = ask("status", timeout=STATUS_SECONDS)["disk"]
+    except WarmdError:
+        return None
+    is_kept = disk is not None and Path(disk["path"]) == shelf.files.folder
+    return marking_lag(settings.store.grace) if is_kept else None
+
+
+def _list(shelf: Shelf, damaged: Sequence[DamagedError], lag: float | None, *, as_json: bool) -> int:
     records = sorted(shelf.records, key=lambda record: (record.model, record.name))
     if as_json:
         _print_json(
             path=str(shelf.files.folder),
             bytes=shelf.statistics().nbytes,
+            wanted_lag_s=lag,
             files=[_record_json(record) for record in records],
             damaged=_damaged_json(damaged),
         )
         return 0
-    print_records(records, shelf.files.folder, time.time())
+    print_records(records, shelf.files.folder, time.time(), lag)
     _print_damaged(damaged)
     return 0
 
@@ -105,7 +124,7 @@ def _verify(shelf: Shelf, damaged: Sequence[DamagedError], *, as_json: bool) -> 
         _print_json(ok=not errors, files=len(shelf.records), damaged=_damaged_json(errors))
     else:
         whole = shelf.statistics().files - (len(errors) - len(damaged))
-        print(f"{shelf.files.folder}: {_count(whole)} as written, {len(errors)} not")
+        print(f"{shelf.files.folder}: {counted(whole, 'file')} as written, {len(errors)} not")
         _print_damaged(errors)
     return 1 if errors else 0
 
@@ -169,9 +188,5 @@ def _print_removed(records: Sequence[Record], *, as_json: bool) -> int:
     if as_json:
         _print_json(removed=[record.name for record in records], bytes=size)
     else:
-        print(f"removed {_count(len(records))}, {format_size(size)}")
+        print(f"removed {counted(len(records), 'file')}, {format_size(size)}")
     return 0
-
-
-def _count(files: int) -> str:
-    return "1 file" if files == 1 else f"{files:,} files"

@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 from anyio.abc import TaskStatus
 
+from warmd.capture.files import remove_left_over
 from warmd.control.errors import NoSocketError
 from warmd.control.folder import claimed
 from warmd.control.place import is_moved, socket_path
@@ -75,6 +76,7 @@ def control_of(folder: Path, emit: Emit) -> Iterator[Control]:
         try:
             owned.enter_context(claimed(folder))
             path = socket_path(folder)
+            remove_left_over(folder)
         except NoSocketError as error:
             emit(make_event("control.failed", reason=str(error)))
             path = None

@@ -28,6 +28,15 @@ _SOON = 0.1
 """Of the grace period: a wanted file is marked as such again after this part of it."""
 
 
+def marking_lag(grace: float) -> float:
+    """Seconds that a file's last mark may be old although a running daemon wants the file.
+
+    Args:
+        grace: See `WriterSettings`.
+    """
+    return _SOON * grace + LOOK
+
+
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A file that is to be written.
@@ -140,6 +149,9 @@ class Writer:
     # --- on the thread ---------------------------------------------------------------------------
 
     def _run(self) -> None:
+        # Plans tell what is to be read, and the first one is made before anything is wanted here.
+        with contextlib.suppress(OSError):
+            self.report(self._shelf.refresh())
         while not self._stopped.is_set():
             self._news.clear()
             is_done = self._round()

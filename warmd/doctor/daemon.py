@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import join, quote
 from typing import Any
 
 from warmd.control.protocol import one_line
+from warmd.crash.suspects import Suspects
 from warmd.doctor.finding import Finding
 from warmd.rates import read_rates
 
@@ -26,6 +28,31 @@ def check_daemon(status: Json | None, error: str | None) -> Finding:
     return Finding("daemon", "ok", f"pid {status['pid']}, version {status['version']}: {entries}")
 
 
+def check_loaded(status: Json, folder: Path | None) -> Finding:
+    """The running daemon has a model.
+
+    Args:
+        status: What it says.
+        folder: Where that model is on this disk, where that is known.
+    """
+    model, server = status["model"], status.get("server")
+    if server is not None:
+        found = f"{one_line(model)} at {one_line(server['url'])}" if model else "the server has none now"
+        return Finding("model", "ok" if model else "unknown", found)
+    if not model:
+        return Finding("model", "unknown", "the daemon has none loaded yet")
+    return Finding("model", "ok", str(folder or one_line(model)))
+
+
+def check_server(server: Json) -> Finding:
+    """The server that a sidecar warms answers, and has the model."""
+    url, problem = one_line(server["url"]), server["problem"]
+    if problem is None:
+        return Finding("server", "ok", f"{url} answers")
+    fix = "start it, or start the sidecar with another --base-url or --model; it is asked again by itself"
+    return Finding("server", "problem", f"{url}: {one_line(problem)}", fix)
+
+
 def check_version(status: Json, version: str) -> Finding | None:
     """The daemon is of this version."""
     if status["version"] == version:
@@ -39,13 +66,35 @@ def check_entries(status: Json) -> Iterator[Finding]:
     for entry in status["entries"]:
         name, reason = one_line(entry["name"]), one_line(entry["reason"] or "")
         if entry["state"] == "quarantined":
-            fix = f"edit it, free memory, or try it again with `warmd rewarm {name}`"
+            fix = f"edit it, free memory, or try it again with `warmd rewarm {quote(name)}`"
             yield Finding("quarantine", "problem", f"{name}: {reason or 'ended the process twice'}", fix)
         elif entry["state"] in ("failed", "stored_not_served"):
             yield Finding("entries", "warning", f"{name} is {entry['state']}: {reason}", "see `warmd status`")
         if entry["near_misses"]:
             what = f"{name}: {entry['near_misses']:,} requests began like it and then parted from it"
-            yield Finding("near misses", "warning", what, f"`warmd explain {name}` shows where and why")
+            yield Finding(
+                "near misses", "warning", what, f"`warmd explain {quote(name)}` shows where and why"
+            )
+
+
+def check_suspects(suspects: Suspects, model: str | None) -> Iterator[Finding]:
+    """What a daemon would not warm if it were started now, where none runs that could tell.
+
+    Args:
+        suspects: As the next start will find them.
+        model: That it would have; None where that is not known.
+    """
+    for suspect in suspects.ended:
+        if not suspect.is_quarantined or model not in (None, suspect.model):
+            continue
+        names, times = one_line(", ".join(suspect.entries)), suspect.ends
+        again = one_line(join(suspect.entries))
+        what = (
+            f"{names}: the process ended abruptly {times} times while warming it (model "
+            f"{one_line(suspect.model)}); unless it was edited since, it is not warmed"
+        )
+        fix = f"edit it, free memory, or start the daemon and try it again: `warmd rewarm {again}`"
+        yield Finding("quarantine", "problem", what, fix)
 
 
 def check_rates(folder: Path) -> Iterator[Finding]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from warmd.commands.check import check_file
 from warmd.commands.check_report import Report
+from warmd.commands.plural import counted
+from warmd.disk.files import Files
 from warmd.doctor.finding import Finding
 from warmd.engines.mlx_lm.folder import ModelError, check_model_folder
 from warmd.launchd.protected import protected_by
@@ -22,30 +24,8 @@ SCARCE_BYTES = 2 * 10**9
 # --- the model ------------------------------------------------------------------------------------
 
 
-def model_folder(model: str, environment: Mapping[str, str], home: Path) -> Path | None:
-    """The folder that a model is loaded from; None for a name of the hub that is not in its cache."""
-    # Unlike a path's own method this leaves a ~ that nobody knows as it is.
-    path = Path(os.path.expanduser(model))  # noqa: PTH111
-    name = f"models--{model.replace('/', '--')}"
-    snapshots = _hub_cache(environment, home) / name / "snapshots"
-    try:
-        if path.is_dir():
-            return path
-        complete = [config.parent for config in snapshots.glob("*/config.json")]
-        return max(complete, key=lambda folder: folder.stat().st_mtime, default=None)
-    except OSError:
-        # What may not be looked at is as good as not there.
-        return None
-
-
-def _hub_cache(environment: Mapping[str, str], home: Path) -> Path:
-    if cache := environment.get("HF_HUB_CACHE"):
-        return Path(cache)
-    return Path(environment.get("HF_HOME") or home / ".cache" / "huggingface") / "hub"
-
-
 def check_model(model: str | None, folder: Path | None) -> Finding:
-    """The model is there."""
+    """The model that a service names is there."""
     if model is None:
         return Finding("model", "unknown", "no service is installed that would name one")
     try:
@@ -83,10 +63,36 @@ def _judge(report: Report) -> Finding:
         line = f":{first.line}" if first.line is not None else ""
         return Finding("prompts", "problem", f"{report.path}{line}: {first.message}{more}", fix)
     count = len(report.document.entries)
-    what = f"{report.path}: {count} {'entry' if count == 1 else 'entries'}"
+    what = f"{report.path}: {counted(count, 'entry', 'entries')}"
     if warnings := len(report.warnings):
-        return Finding("prompts", "warning", f"{what}, {warnings} warnings", fix)
+        return Finding("prompts", "warning", f"{what}, {counted(warnings, 'warning')}", fix)
     return Finding("prompts", "ok", what)
+
+
+# --- warm state -----------------------------------------------------------------------------------
+
+
+def check_store(folder: Path, problem: str | None, *, is_enabled: bool) -> Finding:
+    """How much warm state is on disk, where, and how it goes away.
+
+    Args:
+        folder: The folder.
+        problem: Why a running daemon does not use it, or None.
+        is_enabled: Warm state is kept on disk at all.
+    """
+    try:
+        sizes = [file.nbytes for file in Files(folder).listed()]
+    except OSError as error:
+        what, fix = f"{folder}: {error.strerror or error}", f"look at it: ls -ld {folder}"
+        return Finding("warm state", "problem" if is_enabled else "warning", what, fix)
+    what = f"{format_size(sum(sizes))} in {counted(len(sizes), 'file')} in {folder}"
+    if sizes:
+        what += "; `warmd store clear` or `warmd uninstall --purge` removes that"
+    if not is_enabled:
+        what += "; no more is written: [store] enabled is false"
+    if problem is not None:
+        return Finding("warm state", "warning", f"{what}; not used: {problem}", "see `warmd logs`")
+    return Finding("warm state", "ok", what)
 
 
 # --- folders --------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,13 @@ from typing import Any
 import warmd
 from warmd.config import Settings, config_path, expand_home, load_settings
 from warmd.control.client import ask_at
-from warmd.control.errors import ControlError, ControlFailedError, NoDaemonError
+from warmd.control.errors import ControlFailedError, NoDaemonError
 from warmd.control.place import socket_path, state_folder
+from warmd.crash.quarantine import read_suspects
+from warmd.disk.place import store_folder
 from warmd.doctor import daemon, engine, files, service
 from warmd.doctor.finding import Finding
+from warmd.engines.mlx_lm.folder import model_folder
 from warmd.errors import UsageError, WarmdError
 from warmd.launchd.agent import Plist, flag_value, serve_arguments, variables_of
 from warmd.launchd.launchctl import JobState, Launchctl, LaunchctlError, NoLaunchctlError
@@ -37,6 +41,9 @@ class Scene:
         plist: The installed LaunchAgent; None where there is none.
         home: The user's home folder.
         launchctl: The boundary to launchd.
+        state: The state folder.
+        status: What the daemon there says; None where none answers.
+        error: Why none does.
     """
 
     settings: Settings
@@ -45,15 +52,44 @@ class Scene:
     plist: Plist | None
     home: Path
     launchctl: Control
+    state: Path
+    status: Any = None
+    error: WarmdError | None = None
+
+    @property
+    def source(self) -> Finding:
+        """Whose model, prompts file and port are looked at."""
+        if self.status is not None:
+            whose = f"of the running daemon, pid {self.status['pid']}"
+        elif self.plist is not None:
+            whose = "of the installed service, as no daemon runs"
+        else:
+            whose = "of the settings, as no daemon runs and no service is installed"
+        return Finding("looked at", "ok", f"model, prompts file and port {whose}")
 
     @property
     def model(self) -> str | None:
         """Folder or name of the model."""
+        if self.status is not None:
+            return self.status["model"] or None
         return flag_value(self.arguments, "--model")
+
+    @property
+    def address(self) -> Address:
+        """Where the server listens."""
+        url = self.status.get("url") if self.status is not None else None
+        return Address.of_url(url) if url else Address.of(self.arguments)
+
+    @property
+    def server(self) -> Any:
+        """The server elsewhere that a running sidecar warms; None where there is none."""
+        return self.status.get("server") if self.status is not None else None
 
     @property
     def prompts(self) -> Path:
         """The warm-prompts file."""
+        if self.status is not None:
+            return Path(self.status["document"]["path"])
         given = flag_value(self.arguments, "--prompts")
         return expand_home(given or self.settings.prompts.path).absolute()
 
@@ -72,11 +108,17 @@ def examine(launchctl: Control | None = None) -> Iterator[Finding]:
     environment = dict(os.environ) if plist is None else variables_of(plist)
     settings, wrong = _settings(environment)
     arguments = serve_arguments(plist) if plist is not None else ()
-    scene = Scene(settings, arguments, environment, plist, home, launchctl or Launchctl())
-    model = files.model_folder(scene.model, environment, home) if scene.model is not None else None
+    state = state_folder(settings.state)
+    status, error = _ask_status(state)
+    scene = Scene(
+        settings, arguments, environment, plist, home, launchctl or Launchctl(), state, status, error
+    )
+    is_here = scene.model is not None and scene.server is None
+    model = model_folder(scene.model or "", environment, home) if is_here else None
     yield from _guarded("engine", lambda: engine.check_all(engine.probe_engine(), model))
     yield wrong
-    yield from _guarded("model", lambda: [files.check_model(scene.model, model)])
+    yield scene.source
+    yield from _guarded("model", lambda: [_check_model(scene, model)])
     yield from _guarded("files", lambda: _check_files(scene, model))
     yield finding
     if plist is not None:
@@ -109,13 +151,20 @@ def _settings(environment: dict[str, str]) -> tuple[Settings, Finding]:
     return settings, Finding("settings", "ok", what)
 
 
+def _check_model(scene: Scene, folder: Path | None) -> Finding:
+    if scene.status is not None:
+        return daemon.check_loaded(scene.status, folder)
+    return files.check_model(scene.model, folder)
+
+
 def _check_files(scene: Scene, model: Path | None) -> Iterator[Finding]:
     finding, involved = files.check_prompts(scene.prompts, scene.settings.prompts.max_bytes)
     yield finding
-    state, log = state_folder(scene.settings.state), log_file_path(scene.settings.log)
+    state, log = scene.state, log_file_path(scene.settings.log)
     logs = log.parent if log is not None else log_folder()
     yield files.check_folder("state folder", state)
     yield files.check_folder("log folder", logs)
+    yield _check_store(scene)
     read = [*involved, config_path(scene.environment), state, logs, *([model] if model is not None else [])]
     if scene.plist is not None:
         read.append(Path(scene.plist["ProgramArguments"][0]))
@@ -126,24 +175,36 @@ def _check_files(scene: Scene, model: Path | None) -> Iterator[Finding]:
 
 
 def _check_running(scene: Scene) -> Iterator[Finding]:
-    state = state_folder(scene.settings.state)
+    state, status = scene.state, scene.status
     if (starts := service.check_starts(state)) is not None:
         yield starts
-    status, error = _ask_status(state)
-    yield _check_port(scene, status)
-    yield daemon.check_daemon(status, error)
-    if status is not None:
+    yield daemon.check_server(scene.server) if scene.server is not None else _check_port(scene)
+    yield daemon.check_daemon(status, str(scene.error))
+    if status is None:
+        suspects = read_suspects(state)
+        if isinstance(scene.error, NoDaemonError):
+            # Marks of what is being warmed are then those of an abrupt end.
+            suspects = suspects.after_end(time.time())
+        yield from daemon.check_suspects(suspects, scene.model)
+    else:
         if (version := daemon.check_version(status, warmd.__version__)) is not None:
             yield version
         yield from daemon.check_entries(status)
     yield from daemon.check_rates(state)
 
 
-def _check_port(scene: Scene, status: Any) -> Finding:
-    address = Address.of(scene.arguments)
+def _check_store(scene: Scene) -> Finding:
+    disk = scene.status["disk"] if scene.status is not None else None
+    folder = Path(disk["path"]) if disk is not None else store_folder(scene.settings.store)
+    problem = disk["problem"] if disk is not None else None
+    return files.check_store(folder, problem, is_enabled=scene.settings.store.enabled)
+
+
+def _check_port(scene: Scene) -> Finding:
+    address = scene.address
     readiness = ask_ready(address)
     is_taken = readiness is None and address.is_taken()
-    daemon_pid = status["pid"] if status is not None else None
+    daemon_pid = scene.status["pid"] if scene.status is not None else None
     return service.check_port(
         address,
         readiness,
@@ -164,10 +225,10 @@ def _check_job(scene: Scene) -> Finding:
     return service.check_job(found, scene.plist is not None, log_file_path(scene.settings.log), log_folder())
 
 
-def _ask_status(state: Path) -> tuple[Any, str | None]:
+def _ask_status(state: Path) -> tuple[Any, WarmdError | None]:
     try:
         return ask_at(socket_path(state), "status", {}, timeout=STATUS_SECONDS), None
     except NoDaemonError as error:
-        return None, str(error)
-    except (ControlError, ControlFailedError, WarmdError) as error:
-        return None, f"the daemon does not answer: {error}"
+        return None, error
+    except WarmdError as error:
+        return None, ControlFailedError(f"the daemon does not answer: {error}")

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from warmd.commands.plural import counted
 from warmd.crash.starts import read_failed_starts
 from warmd.doctor.finding import Finding
 from warmd.errors import WarmdError
@@ -158,10 +159,9 @@ def check_starts(folder: Path) -> Finding | None:
     found = read_failed_starts(folder)
     if not found.failed:
         return None
-    count = len(found.failed)
     # Wrong settings have a line each.
     reason = "; ".join(found.failed[-1].reason.splitlines())
-    what = f"{count} {'start' if count == 1 else 'starts'} failed of late: {reason}"
+    what = f"{counted(len(found.failed), 'start')} failed of late: {reason}"
     if found.gave_up_at is None:
         return Finding("starts", "warning", what, "put that right, then `warmd restart`")
     return Finding(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -154,6 +154,19 @@ class LiveRequest:
     chat: Chat | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ServerStatus:
+    """A server elsewhere that is warmed from outside.
+
+    Attributes:
+        url: Its address.
+        problem: Why nothing can be warmed there now, in one line, or None.
+    """
+
+    url: str
+    problem: str | None = None
+
+
 class NoRoomError(Exception):
     """A prefix does not fit into memory now.
 
@@ -198,6 +211,16 @@ class Engine(Protocol):
 
     def disk(self) -> DiskStatus | None:
         """What is on disk; None where the engine keeps nothing there."""
+
+    def server(self) -> ServerStatus | None:
+        """The server that this talks to; None where the engine is in this process."""
+
+    def on_disk(self, wanted: Iterable[tuple[Prefix, int]]) -> int:
+        """Tokens that warming these prefixes would read from disk, as far as that can be told beforehand.
+
+        Args:
+            wanted: Each with the number of its first tokens that will be held by then.
+        """
 
     def declare(self, prefixes: Collection[Prefix]) -> None:
         """Tell every prefix that is to be held, before any is warmed: what they share is held once."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -77,6 +77,13 @@ class HostEngine:
 
     def disk(self) -> None:
         """Nothing: the host's cache is its own."""
+
+    def server(self) -> None:
+        """The engine is in this process."""
+
+    def on_disk(self, wanted: Iterable[tuple[Prefix, int]]) -> int:
+        """None that we know of."""
+        return 0
 
     def declare(self, prefixes: Collection[Prefix]) -> None:
         """The host has its own idea of what prefixes share."""

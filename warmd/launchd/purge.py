@@ -6,6 +6,7 @@ import contextlib
 from pathlib import Path
 
 from warmd import rates
+from warmd.capture.files import remove_left_over
 from warmd.control.folder import LOCK_NAME, claimed
 from warmd.control.place import SOCKET_NAME, is_moved, socket_path
 from warmd.crash import quarantine, starts
@@ -46,6 +47,7 @@ def purge(folder: Path) -> tuple[str, ...]:
     with claimed(folder):
         for path in (*(folder / name for name in NAMES), socket):
             path.unlink(missing_ok=True)
+        remove_left_over(folder, older_than=0.0)
     if is_moved(socket):
         with contextlib.suppress(OSError):
             socket.parent.rmdir()

@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from warmd.launchd.agent import flag_value
 from warmd.launchd.launchctl import JobState
@@ -35,6 +36,13 @@ class Address:
         host = flag_value(arguments, "--host") or HOST
         port = flag_value(arguments, "--port") or ""
         return cls(_EVERYWHERE.get(host, host), int(port) if port.isdigit() else PORT)
+
+    @classmethod
+    def of_url(cls, url: str) -> Address:
+        """From what a running daemon says."""
+        found = urlsplit(url)
+        host = found.hostname or HOST
+        return cls(_EVERYWHERE.get(host, host), found.port or PORT)
 
     @property
     def url(self) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -33,21 +33,43 @@ class Wish:
         return level not in LEVELS or LEVELS.index(level) >= LEVELS.index(self.level)
 
 
-def make_view(wish: Wish, *, as_json: bool, is_terminal: bool) -> Callable[[bytes], str | None]:
-    """Turns a line of the file into what is printed; None for a line that is not wanted."""
-    render = pretty_line(is_terminal=is_terminal)
+@dataclass(slots=True)
+class View:
+    """Turns lines of the file into what is printed.
 
-    def view(line: bytes) -> str | None:
+    Attributes:
+        wish: Which.
+        as_json: As they are.
+        render: Writes an event for people.
+        entries: The names of all entries that a line was about, wanted or not.
+    """
+
+    wish: Wish
+    as_json: bool
+    render: Callable[[MutableMapping[str, Any]], str]
+    entries: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, wish: Wish, *, as_json: bool, is_terminal: bool) -> View:
+        """In colour for a terminal."""
+        return cls(wish, as_json, pretty_line(is_terminal=is_terminal))
+
+    def shown(self, lines: Iterable[bytes]) -> Iterator[str]:
+        """What is printed of some lines."""
+        return (text for line in lines if (text := self._text(line)) is not None)
+
+    def _text(self, line: bytes) -> str | None:
         text = line.decode("utf-8", "replace")
         event = _parse(text)
         if event is None:
             # No line of ours: a torn one, or somebody else's. It is no JSON, and about no entry.
-            return None if as_json or wish.entry is not None or not text.strip() else one_line(text)
-        if not wish.takes(event):
+            is_wanted = not self.as_json and self.wish.entry is None and text.strip()
+            return one_line(text) if is_wanted else None
+        if isinstance(event.get("entry"), str):
+            self.entries.add(event["entry"])
+        if not self.wish.takes(event):
             return None
-        return text if as_json else render({**event, "ts": _local(event["ts"])})
-
-    return view
+        return text if self.as_json else self.render({**event, "ts": _local(event["ts"])})
 
 
 def _parse(text: str) -> dict[str, Any] | None:

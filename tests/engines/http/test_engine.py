@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from tests.engines.http.scripted import Script, scripted, usage
-from warmd.engines.base import Reported
+from warmd.engines.base import Reported, ServerStatus
 from warmd.engines.http import ChatServer, HttpEngine
 from warmd.engines.http.engine import choose_model, served
 from warmd.engines.http.server import AnswerError, UnreachableError, Usage, read_usage
@@ -172,6 +172,7 @@ async def test_a_server_that_goes_away_has_no_model_and_that_is_told_once() -> N
         stage = Stage(url, poll=0.01)
         engine = await stage.__aenter__()
         prefix = await engine.render(entry())
+        assert engine.server() == ServerStatus(url)
     try:
         with pytest.raises(UnreachableError, match="no connection"):
             await engine.warm(prefix, lambda done: None)
@@ -182,6 +183,7 @@ async def test_a_server_that_goes_away_has_no_model_and_that_is_told_once() -> N
             await engine.changed()
         reason = "no connection can be made with the server"
         assert [dict(event.fields) for event in stage.events] == [{"url": url, "reason": reason}]
+        assert engine.server() == ServerStatus(url, reason)
     finally:
         await stage.__aexit__()
 
@@ -256,6 +258,24 @@ async def test_a_server_that_cannot_list_its_models_is_used_with_a_named_one() -
         async with stage as engine:
             assert engine.identity is None
     assert stage.events[0].fields["reason"] == "the server answered 404 (is the path right?)"
+
+
+async def test_what_was_wrong_with_such_a_server_is_over_once_it_is_used() -> None:
+    script = Script(models=None, key="sk")
+    with scripted(script) as url:
+        async with Stage(url, model="small", poll=0.01) as engine:
+            assert engine.server() == ServerStatus(url, "the server answered 401 (is the API key right?)")
+            script.key = None
+            with anyio.fail_after(20):
+                await engine.changed()
+            assert engine.server() == ServerStatus(url)
+
+
+async def test_a_model_that_cannot_be_used_is_what_is_wrong_with_a_server() -> None:
+    with scripted(Script(models=["a", "b"])) as url:
+        async with Stage(url) as engine:
+            problem = "the server has several models: name one with --model (a, b)"
+            assert engine.server() == ServerStatus(url, problem)
 
 
 async def test_a_list_of_models_that_cannot_be_read_says_what_to_do() -> None:

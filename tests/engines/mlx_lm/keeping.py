@@ -61,6 +61,10 @@ class Start:
         self.keeper.declare(wanted)
         self.store.declare(wanted)
 
+    def on_disk(self, tokens: Sequence[int], done: int = 0) -> int:
+        """What a plan would be told of it."""
+        return self.keeper.tokens_of([(Prefix(tuple(tokens)), done)])
+
     def warm(self, tokens: Sequence[int], chunk: int = 9) -> Warmed:
         """Load and prefill a prefix."""
         prefix = Prefix(tuple(tokens))

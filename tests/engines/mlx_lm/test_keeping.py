@@ -80,6 +80,10 @@ def test_a_restart_costs_no_prefill(disk: Disk) -> None:
     assert len(written) >= 3
     assert first.write() == []
     second = disk.start(*prefixes)
+    assert second.on_disk(ids(61)) == 0
+    second.keeper.shelf.refresh()
+    assert [second.on_disk(tokens) for tokens in prefixes] == [61, 50, 45]
+    assert second.on_disk(ids(61), done=61) == 0
     warmed = [second.warm(tokens) for tokens in prefixes]
     assert [each.new_tokens for each in warmed] == [0, 0, 0]
     assert [each.source for each in warmed[:2]] == ["disk", "disk"]
@@ -98,7 +102,10 @@ def test_after_an_edit_what_is_shared_comes_from_disk(name: str, disk: Disk) -> 
     first.write()
     edited = ids(50) + ids(20, seed=5)
     second = disk.start(edited)
+    second.keeper.shelf.refresh()
+    told = second.on_disk(edited)
     warmed = second.warm(edited)
+    assert told == warmed.disk_tokens
     assert disk.assert_right(second, edited) == 70
     # A cut anywhere, or the last checkpoint before the edit.
     assert warmed.disk_tokens == (50 if name in ("cuttable", "quantised") else 48)

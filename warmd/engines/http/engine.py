@@ -11,13 +11,13 @@ import hashlib
 import itertools
 import json
 import random
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
 import anyio
 
-from warmd.engines.base import Held, Identity, LiveRequest, Prefix, Reported
+from warmd.engines.base import Held, Identity, LiveRequest, Prefix, Reported, ServerStatus
 from warmd.engines.http.server import AnswerError, ChatServer, UnreachableError, Usage
 from warmd.errors import NotWarmableError
 from warmd.events import Emit, make_event
@@ -90,6 +90,15 @@ class HttpEngine:
 
     def disk(self) -> None:
         """Nothing is kept here."""
+
+    def server(self) -> ServerStatus:
+        """The server, and what is wrong with it or with its model."""
+        problem = self._problem or (self._identity.unwarmable if self._identity is not None else None)
+        return ServerStatus(self._server.base_url, problem)
+
+    def on_disk(self, wanted: Iterable[tuple[Prefix, int]]) -> int:
+        """None that we know of."""
+        return 0
 
     def declare(self, prefixes: Collection[Prefix]) -> None:
         """Keep the requests of these prefixes only."""
@@ -176,6 +185,7 @@ class HttpEngine:
         except (UnreachableError, AnswerError) as error:
             if isinstance(error, AnswerError) and not error.is_refusal and self._model is not None:
                 # It is there. mlx_lm.server, for one, cannot list its models without a Hugging Face cache.
+                self._problem = None
                 self._become((self._model, None))
                 return
             self._become(None)

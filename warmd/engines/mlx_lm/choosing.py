@@ -45,6 +45,21 @@ def choose(
     return chosen, further
 
 
+def end_on_disk(records: Sequence[Record], form: Form, tokens: Tokens, done: int) -> int:
+    """How far a path is held once its files are loaded, `done` tokens of it being held before.
+
+    Args:
+        records: Of the path's identity.
+        form: How the state is kept.
+        tokens: The path.
+        done: At least so far.
+    """
+    uses = uses_of([record for record in records if record.is_quantised == form.is_quantised], tokens)
+    size = len(tokens)
+    plan = plan_load(uses, done, size, has_rows=form.has_rows, is_cuttable=form.is_cuttable)
+    return max((use.end for use in plan), default=done)
+
+
 def records_of(records: Sequence[Record], form: Form, digest: str) -> list[Record]:
     """The files with state of one form and identity."""
     return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import anyio
@@ -68,6 +68,13 @@ class MlxLmEngine:
     def disk(self) -> DiskStatus | None:
         """What is in the folder."""
         return self._room.keeper.status() if self._room.keeper is not None else None
+
+    def server(self) -> None:
+        """The engine is in this process."""
+
+    def on_disk(self, wanted: Iterable[tuple[Prefix, int]]) -> int:
+        """What the files say of themselves that have been looked at so far."""
+        return self._room.keeper.tokens_of(wanted) if self._room.keeper is not None else 0
 
     def declare(self, prefixes: Collection[Prefix]) -> None:
         """Leave them for the engine's thread, which gets to it before any warming that is asked for later."""

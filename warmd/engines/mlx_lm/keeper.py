@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ from warmd.disk.tell import Tell
 from warmd.disk.writer import Piece, Wanted, Writer, WriterSettings
 from warmd.engines.base import Prefix
 from warmd.engines.mlx_lm import layers
-from warmd.engines.mlx_lm.choosing import choose, records_of, requests_for
+from warmd.engines.mlx_lm.choosing import choose, end_on_disk, records_of, requests_for
 from warmd.engines.mlx_lm.forms import identity_of
 from warmd.engines.mlx_lm.guard import Guard
 from warmd.engines.mlx_lm.loading import Choice, Disk, Loading, Request
@@ -106,6 +106,22 @@ class Keeper:
         """What there is, from any thread."""
         found = self.shelf.statistics()
         return DiskStatus(str(self.shelf.files.folder), found.files, found.nbytes, self.tell.problem)
+
+    def tokens_of(self, wanted: Iterable[tuple[Prefix, int]]) -> int:
+        """See `Engine.on_disk`. Until the model's identity is known its name must do. From any thread."""
+        known, records = self._known, self.shelf.records
+        if known is None or not records:
+            return 0
+        found = known.found()
+        fitting = [
+            record
+            for record in records
+            if (record.identity_digest == found[1] if found is not None else record.model == known.model)
+        ]
+        return sum(
+            max(end_on_disk(fitting, form, prefix.packed, done) for form in known.forms.values()) - done
+            for prefix, done in wanted
+        )
 
     # --- what is loaded and wanted -----------------------------------------------------------------
 

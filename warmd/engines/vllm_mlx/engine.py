@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -81,6 +81,13 @@ class VllmMlxEngine:
 
     def disk(self) -> None:
         """vllm-mlx writes its cache to disk by itself, when it stops."""
+
+    def server(self) -> None:
+        """The engine is in this process."""
+
+    def on_disk(self, wanted: Iterable[tuple[Prefix, int]]) -> int:
+        """None that we know of."""
+        return 0
 
     def declare(self, prefixes: Collection[Prefix]) -> None:
         """The cache finds by itself what prefixes share."""
