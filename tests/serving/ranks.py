@@ -56,11 +56,20 @@ def _names(weights: Path) -> list[str]:
 
 
 @contextmanager
-def on_two_ranks(model: Path, prompts: Path, *arguments: str, **environment: str) -> Iterator[Server]:
-    """`warmd serve` under `mlx.launch -n 2`, with the ring backend on the loopback address."""
+def on_two_ranks(model: Path, prompts: Path, *arguments: str, on_rank_1: str = "") -> Iterator[Server]:
+    """`warmd serve` under `mlx.launch -n 2`, with the ring backend on the loopback address.
+
+    Args:
+        model: Its folder.
+        prompts: Its prompts file.
+        arguments: More of them.
+        on_rank_1: `NAME=value`, a variable of that rank alone.
+    """
     launch = shutil.which("mlx.launch", path=os.environ["PATH"]) or "mlx.launch"
     prefix = [launch, "-n", "2", "--backend", "ring", "-p", str(free_port()), "--"]
-    with serving(model, prompts, *arguments, environment=environment, prefix=prefix, is_group=True) as server:
+    if on_rank_1:
+        prefix += ["bash", "-c", f'[ "$MLX_RANK" != 1 ] || export {on_rank_1}; exec "$0" "$@"']
+    with serving(model, prompts, *arguments, prefix=prefix, is_group=True) as server:
         yield server
 
 

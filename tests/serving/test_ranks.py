@@ -44,7 +44,7 @@ def answers(server: Server) -> list[Json]:
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.promise(1)
+@pytest.mark.promise(7)
 def test_two_ranks_warm_serve_and_answer_as_they_do_cold(
     folders: dict[str, Path], tmp_path: Path, name: str
 ) -> None:
@@ -88,6 +88,18 @@ def test_an_edit_is_warmed_while_requests_are_answered(folders: dict[str, Path],
         server.wait_for("entry.dropped", entry="c")
         assert text(server.chat(ask(OTHER + RULES))) == text(served)
         assert server.seen("rank.diverged") == []
+
+
+def test_what_does_not_fit_on_one_rank_is_put_off_on_all_and_requests_are_answered(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    prompts = tmp_path / "prompts.json"
+    write(prompts, [entry("a", RULES)])
+    with on_two_ranks(folders["llama"], prompts, on_rank_1="WARMD_MEMORY_LIMIT=1MB") as server:
+        deferred = server.wait_for("entry.deferred", entry="a")
+        assert deferred["needed"] > 0
+        assert server.chat(ask(RULES))["usage"]["completion_tokens"] > 0
+        assert server.seen("entry.warmed") == server.seen("engine.died") == []
 
 
 def test_a_stop_ends_all_ranks_together(folders: dict[str, Path], tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from warmd.config import Settings
 from warmd.engines.base import EngineDiedError
 from warmd.engines.mlx_lm.host import Host
+from warmd.engines.mlx_lm.ranks import Ranks
 from warmd.logs import Log
 
 ALIVE: Any = SimpleNamespace(is_healthy=True)
@@ -20,7 +21,9 @@ DEAD: Any = SimpleNamespace(is_healthy=False)
 
 @pytest.fixture
 def host(tmp_path: Path) -> Host:
-    return Host(tmp_path / "prompts.json", [], Settings(), Log(io.StringIO()))
+    host = Host(tmp_path / "prompts.json", [], Settings(), Log(io.StringIO()))
+    host.be_one_of(Ranks())
+    return host
 
 
 def test_not_while_the_model_is_being_loaded(host: Host) -> None:

@@ -11,13 +11,9 @@ from warmd.control.run import Control
 from warmd.daemon import Daemon
 from warmd.engines.base import EngineDiedError
 from warmd.engines.mlx_lm.folder import ModelError
-from warmd.engines.mlx_lm.guard import Guard
 from warmd.engines.mlx_lm.host import Host
-from warmd.engines.mlx_lm.pace import Pace
-from warmd.engines.mlx_lm.room import EngineRoom
-from warmd.engines.mlx_lm.store import WarmStore
+from warmd.engines.mlx_lm.ranks import Ranks
 from warmd.logs import Log
-from warmd.memory.readings import Limit
 from warmd.testing import FakeEngine
 
 
@@ -49,7 +45,7 @@ async def test_an_engine_that_never_started_means_that_the_model_cannot_be_loade
     host, _ = make_host(tmp_path / "p.json")
     engine = FakeEngine()
     engine.die("no such thing")
-    host._room = EngineRoom(WarmStore(), Guard(Limit(None, 0)), Pace(256, 0.25))
+    host.be_one_of(Ranks())
     host._room.death = EngineDiedError("no such thing")
     failure = await host._run_daemon(Daemon(engine, tmp_path / "p.json"), PROVIDER, NO_CONTROL)
     assert isinstance(failure, ModelError)

@@ -122,16 +122,20 @@ class Host:
             CannotStartError: Something that trying again would not change.
             SystemExit: From the server's own parser.
         """
-        self._state = state_folder(self.settings.state)
         try:
             ranks = Ranks.join()
         except RuntimeError as error:
             raise LonelyError(error) from None
+        self.be_one_of(ranks)
+        with self._seams():
+            server.main()
+
+    def be_one_of(self, ranks: Ranks) -> None:
+        """Make ready to run the model together with the other ranks, or alone."""
+        self._state = state_folder(self.settings.state)
         self._room = self._make_room(ranks)
         if not ranks.leads:
             self.log.take_second_place(rank=ranks.rank)
-        with self._seams():
-            server.main()
 
     def _make_room(self, ranks: Ranks) -> EngineRoom:
         """What the engine's thread works with. Each rank looks at its own memory; all else is rank 0's."""
