@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -88,6 +90,29 @@ def test_an_edit_is_warmed_while_requests_are_answered(folders: dict[str, Path],
         server.wait_for("entry.dropped", entry="c")
         assert text(server.chat(ask(OTHER + RULES))) == text(served)
         assert server.seen("rank.diverged") == []
+
+
+def test_a_model_that_is_not_there_and_a_client_that_goes_away_leave_the_ranks_together(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    prompts = tmp_path / "prompts.json"
+    write(prompts, [entry("a", RULES)])
+    with on_two_ranks(folders["llama"], prompts) as server:
+        tokens = server.wait_for("entry.warmed")["tokens"]
+        status, _ = server.post("/v1/chat/completions", {"model": "/no/such", "messages": ask(RULES)})
+        assert status >= 400
+        for more in ({}, {"seed": 1}):
+            body = json.dumps({"messages": ask(RULES), "max_tokens": 60, "stream": True, **more}).encode()
+            request = urllib.request.Request(
+                f"http://127.0.0.1:{server.port}/v1/chat/completions",
+                body,
+                {"Content-Type": "application/json"},
+            )
+            with urllib.request.urlopen(request, timeout=60) as response:
+                response.readline()
+            assert cached(server.chat(ask(RULES), **more)) >= tokens
+        assert len(server.seen("entry.warmed")) == 1
+        assert server.seen("engine.died") == []
 
 
 def test_what_does_not_fit_on_one_rank_is_put_off_on_all_and_requests_are_answered(

@@ -10,7 +10,7 @@ from typing import Any
 from mlx_lm import server, utils
 
 from warmd.engines.base import Chat, EngineDiedError
-from warmd.engines.mlx_lm.folder import check_model_folder
+from warmd.engines.mlx_lm.folder import ModelError, check_model_folder
 from warmd.engines.mlx_lm.orders import Worker
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
 from warmd.engines.mlx_lm.queues import RequestQueue, SteppingQueue
@@ -52,14 +52,35 @@ class WatchedModelProvider(server.ModelProvider):  # type: ignore[misc] # mlx-lm
 
     def _load(self, model_path: Any, adapter_path: Any = None, draft_model_path: Any = None) -> None:
         # What leads nowhere fails here, while the old model is still loaded and warm.
-        folders = {} if adapter_path is None else {"adapter": Path(adapter_path)}
-        for name, path in (("model", model_path), ("draft_model", draft_model_path)):
-            if path is not None and not self.is_distributed:
-                check_model_folder(str(path))
-                folders[name] = utils._download(path)
+        folders = self._find_together(model_path, adapter_path, draft_model_path)
         self._room.model_gone()
         super()._load(model_path, adapter_path, draft_model_path)
         self._room.model_loaded(self, folders)
+
+    def _find_together(self, model: Any, adapter: Any, draft_model: Any) -> dict[str, Path]:
+        """The folders, if every rank has what it takes: one that loads alone waits for the others for ever."""
+        problem, folders = None, {}
+        try:
+            folders = self._find(model, adapter, draft_model)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks wait to hear of it
+            problem = error
+        have_it = self._room.ranks.gather(int(problem is None))
+        if problem is not None:
+            raise problem
+        for rank, (has_it,) in enumerate(have_it):
+            if not has_it:
+                raise ModelError(str(model), f"rank {rank} does not have it")
+        return folders
+
+    def _find(self, model: Any, adapter: Any, draft_model: Any) -> dict[str, Path]:
+        folders = {} if adapter is None else {"adapter": Path(adapter)}
+        for name, path in (("model", model), ("draft_model", draft_model)):
+            if path is not None:
+                check_model_folder(str(path))
+                # A rank downloads its own part of the weights only.
+                if not self.is_distributed:
+                    folders[name] = utils._download(path)
+        return folders
 
 
 class WarmingResponseGenerator(server.ResponseGenerator):  # type: ignore[misc] # as above

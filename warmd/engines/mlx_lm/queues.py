@@ -51,6 +51,9 @@ class SteppingQueue:
 
     def put(self, item: Any) -> None:
         """Pass it on first: nobody waits for warming."""
+        if isinstance(item, server.GenerationContext) and self._room.ranks.size > 1:
+            # mlx-lm's server would stop on this rank only, and the others wait for it for ever.
+            item.stop = lambda: None
         self._queue.put(item)
         if isinstance(item, server.Response):
             self._room.step_while_serving()

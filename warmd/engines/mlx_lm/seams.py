@@ -33,6 +33,10 @@ SEAMS: tuple[tuple[str, tuple[str, ...]], ...] = (
     # Serves a request alone; its tokens go through a queue, on the engine's thread.
     ("mlx_lm.server:ResponseGenerator._serve_single", ("self", "request", "stream")),
     ("mlx_lm.server:Response", ("text", "token", "finish_reason")),
+    # What stops such a request when its client goes away.
+    ("mlx_lm.server:GenerationContext.stop", ("self",)),
+    # Tells the other ranks of a distributed job.
+    ("mlx_lm.server:ResponseGenerator._share_object", ("self", "obj")),
     # Tells prefilling from decoding; looked up in the server's module.
     ("mlx_lm.server:BatchGenerator.next", ("self",)),
     ("mlx_lm.server:BatchGenerator.insert_segments", ("self", "segments")),
