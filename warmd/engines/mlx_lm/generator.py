@@ -58,7 +58,7 @@ class WatchedModelProvider(server.ModelProvider):  # type: ignore[misc] # mlx-lm
         self._room.model_loaded(self, folders)
 
     def _find_together(self, model: Any, adapter: Any, draft_model: Any) -> dict[str, Path]:
-        """The folders, if every rank has what it takes: one that loads alone waits for the others for ever."""
+        """The folders, if every rank has its model: one that loads alone waits for the others for ever."""
         problem, folders = None, {}
         try:
             folders = self._find(model, adapter, draft_model)
