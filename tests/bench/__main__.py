@@ -24,6 +24,7 @@ from tests.bench import (
     matching,
     memory_limit,
     planning,
+    ranks,
     reloads,
     saves,
     sharing,
@@ -51,6 +52,7 @@ BENCHMARKS: dict[str, Callable[[Setting], Result]] = {
     "growth": growth.run,
     "healing": healing.run,
     "disk": disk.run,
+    "ranks": ranks.run,
 }
 # Growth does not depend on the model's size, and a real one takes many minutes over it; the store is measured
 # on toy models of several kinds, or on state that was never computed.
@@ -64,6 +66,8 @@ ON_TINY_ONLY = {
     "memory_limit",
     "growth",
     "healing",
+    # Two ranks share its heads evenly.
+    "ranks",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 import urllib.error
@@ -15,26 +16,30 @@ from tests.serving.process import PATIENCE
 
 
 @contextmanager
-def running(command: Sequence[str], port: int, folder: Path) -> Iterator[str]:
+def running(command: Sequence[str], port: int, folder: Path, **variables: str) -> Iterator[str]:
     """A server that answers on a port; its address. What it prints is in `folder`.
 
     Args:
         command: Its command line, which names the port.
         port: Where it listens.
         folder: Stands in for the cache of Hugging Face, too: nothing is downloaded.
+        variables: More of its environment.
     """
     hub = folder / "hub"
     hub.mkdir(exist_ok=True)
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(hub)}
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(hub), **variables}
     environment.pop("PYTHONPATH", None)
     with (folder / "server.log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        # What it starts ends with it.
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
+        )
         try:
             url = f"http://127.0.0.1:{port}"
             _wait_until_it_answers(url, process)
             yield url
         finally:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
             process.wait(PATIENCE)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,6 +55,13 @@ def _names(weights: Path) -> list[str]:
     return [name for name in header if name != "__metadata__"]
 
 
+def launch_two() -> list[str]:
+    """What runs a command on two ranks."""
+    # Beside the Python that runs the tests, whatever is on the path.
+    launch = shutil.which("mlx.launch", path=str(Path(sys.executable).parent)) or "mlx.launch"
+    return [launch, "-n", "2", "--backend", "ring", "-p", str(free_port()), "--"]
+
+
 @contextmanager
 def on_two_ranks(model: Path, prompts: Path, *arguments: str, on_rank_1: str = "") -> Iterator[Server]:
     """`warmd serve` under `mlx.launch -n 2`, with the ring backend on the loopback address.
@@ -65,8 +72,7 @@ def on_two_ranks(model: Path, prompts: Path, *arguments: str, on_rank_1: str = "
         arguments: More of them.
         on_rank_1: `NAME=value`, a variable of that rank alone.
     """
-    launch = shutil.which("mlx.launch", path=os.environ["PATH"]) or "mlx.launch"
-    prefix = [launch, "-n", "2", "--backend", "ring", "-p", str(free_port()), "--"]
+    prefix = launch_two()
     if on_rank_1:
         prefix += ["bash", "-c", f'[ "$MLX_RANK" != 1 ] || export {on_rank_1}; exec "$0" "$@"']
     with serving(model, prompts, *arguments, prefix=prefix, is_group=True) as server:
