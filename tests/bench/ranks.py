@@ -17,11 +17,11 @@ ANSWER = 100
 """Tokens by which decoding is timed."""
 
 HOW = (
-    f"a tiny llama, tensor parallel on two processes of this machine over mlx's ring; one entry of about "
-    f"{PREFIX_TOKENS} tokens. In turns, a job of warmd and one of mlx-lm's own server: time to first token of "
-    "a request of that entry (warm) and of a system prompt of the same length that begins differently (cold), "
-    f"with mlx-lm's prompt cache switched off; tokens a second of an answer of {ANSWER} tokens to a short "
-    "prompt, once nothing is left to be warmed."
+    "a tiny llama, tensor parallel on two processes of this machine over mlx's ring; one entry of about "
+    f"{PREFIX_TOKENS} tokens. In turns, a job of warmd and one of mlx-lm's own server: time to first token "
+    "of a request of that entry (warm) and of a system prompt of the same length that begins differently "
+    f"(cold), with mlx-lm's prompt cache switched off; tokens a second of an answer of {ANSWER} tokens to a "
+    "short prompt, once nothing is left to be warmed."
 )
 
 
