@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+from collections.abc import Iterator
 from types import FrameType
 from typing import Literal, NoReturn, TextIO
 
@@ -45,6 +47,17 @@ def hold_signals() -> None:
     """
     for number in SIGNALS:
         signal.signal(number, _exit if number in STOP_SIGNALS else _ignore)
+
+
+@contextlib.contextmanager
+def plain_stops() -> Iterator[None]:
+    """While Python cannot run its handlers, as a library waits in C++: a signal to stop ends the process."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def force_next_stop() -> None:

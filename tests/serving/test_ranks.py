@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving.process import Json, Server, cached, text, write
+from tests.serving.process import Json, Server, cached, free_port, serving, text, write
 from tests.serving.ranks import MODELS, make_shardable, on_two_ranks, rank_pids
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
@@ -137,6 +137,33 @@ def test_a_stop_ends_all_ranks_together(folders: dict[str, Path], tmp_path: Path
         stopped = {line.get("rank", 0): line for line in server.seen("daemon.stopped")}
         assert [stopped[rank]["exit_code"] for rank in (0, 1)] == [0, 0]
         assert stopped[1]["reason"] == "rank 0 has stopped"
+
+
+def test_a_stop_beside_an_answer_that_cannot_be_broken_off_ends_all_ranks_as_well(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    prompts = tmp_path / "prompts.json"
+    write(prompts, [entry("a", RULES)])
+    with on_two_ranks(folders["llama"], prompts) as server, ThreadPoolExecutor(1) as pool:
+        server.wait_for("entry.warmed")
+        # With a seed it is served alone.
+        body = {"messages": ask(RULES), "max_tokens": 9999, "seed": 1, "stream": False}
+        answer = pool.submit(server.post, "/v1/chat/completions", body)
+        server.wait_for("live.hit")
+        os.kill(rank_pids(server)[0], signal.SIGTERM)
+        server.wait()
+        assert answer.exception() is not None
+        assert server.seen("daemon.stopped")[0]["reason"] == "SIGTERM"
+        assert rank_pids(server) == {}
+
+
+def test_a_rank_that_waits_for_the_others_can_be_stopped(folders: dict[str, Path], tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts.json"
+    hosts.write_text(json.dumps([[f"127.0.0.1:{free_port()}"] for _ in range(2)]), encoding="utf-8")
+    variables = {"MLX_RANK": "0", "MLX_HOSTFILE": str(hosts), "MLX_RING_VERBOSE": "1"}
+    with serving(folders["llama"], tmp_path / "prompts.json", environment=variables, is_group=True) as server:
+        server.wait_for("not a JSON line")
+        assert server.stop() == -signal.SIGTERM
 
 
 def test_a_rank_that_falls_out_ends_the_job(folders: dict[str, Path], tmp_path: Path) -> None:
