@@ -70,11 +70,11 @@ def on_two_ranks(model: Path, prompts: Path, *arguments: str, on_rank_1: str = "
         model: Its folder.
         prompts: Its prompts file.
         arguments: More of them.
-        on_rank_1: `NAME=value`, a variable of that rank alone.
+        on_rank_1: What the shell does first on that rank alone.
     """
     prefix = launch_two()
     if on_rank_1:
-        prefix += ["bash", "-c", f'[ "$MLX_RANK" != 1 ] || export {on_rank_1}; exec "$0" "$@"']
+        prefix += ["bash", "-c", f'[ "$MLX_RANK" != 1 ] || {on_rank_1}; exec "$0" "$@"']
     with serving(model, prompts, *arguments, prefix=prefix, is_group=True) as server:
         yield server
 

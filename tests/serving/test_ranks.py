@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import urllib.request
@@ -115,12 +116,32 @@ def test_a_model_that_is_not_there_and_a_client_that_goes_away_leave_the_ranks_t
         assert server.seen("engine.died") == []
 
 
+def test_a_model_that_one_rank_cannot_load_is_loaded_by_none(
+    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(folders["llama"], tmp_path / "there" / "m")
+    shutil.copytree(folders["llama"], tmp_path / "broken" / "m")
+    (tmp_path / "broken" / "m" / "model.safetensors").write_bytes(b"nonsense")
+    prompts = tmp_path / "prompts.json"
+    write(prompts, [entry("a", RULES)])
+    monkeypatch.chdir(tmp_path / "there")
+    with on_two_ranks(folders["llama"], prompts, on_rank_1=f"cd {tmp_path / 'broken'}") as server:
+        tokens = server.wait_for("entry.warmed")["tokens"]
+        before = text(server.chat(ask(RULES)))
+        status, _ = server.post("/v1/chat/completions", {"model": "m", "messages": ask(RULES)})
+        assert status >= 400
+        assert text(server.chat(ask(RULES))) == before
+        server.wait_for("entry.warmed")
+        assert cached(server.chat(ask(RULES))) >= tokens
+        assert server.seen("engine.died") == []
+
+
 def test_what_does_not_fit_on_one_rank_is_put_off_on_all_and_requests_are_answered(
     folders: dict[str, Path], tmp_path: Path
 ) -> None:
     prompts = tmp_path / "prompts.json"
     write(prompts, [entry("a", RULES)])
-    with on_two_ranks(folders["llama"], prompts, on_rank_1="WARMD_MEMORY_LIMIT=1MB") as server:
+    with on_two_ranks(folders["llama"], prompts, on_rank_1="export WARMD_MEMORY_LIMIT=1MB") as server:
         deferred = server.wait_for("entry.deferred", entry="a")
         assert deferred["needed"] > 0
         assert server.chat(ask(RULES))["usage"]["completion_tokens"] > 0

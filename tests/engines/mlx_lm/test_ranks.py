@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from pathlib import Path
 
+import mlx_lm
 import pytest
 
 from tests.engines.mlx_lm.meeting import on_ranks
+from tests.engines.mlx_lm.warming import ids, make_provider, warm
 from warmd.engines.base import NoRoomError, Prefix
 from warmd.engines.mlx_lm.desk import Job
 from warmd.engines.mlx_lm.orders import Declare, Drop, Warm
@@ -263,26 +265,44 @@ def test_a_step_between_tokens_meets_one_on_each_rank(waits: bool) -> None:
 # --- what is held --------------------------------------------------------------------------------
 
 
-def test_ranks_that_have_found_different_state_use_none_of_it() -> None:
-    lock, diverged = threading.Lock(), list[int]()
+def test_ranks_that_remember_different_requests_start_from_none_and_stay_warm() -> None:
+    """mlx-lm's own cache lets go of state by its bytes, which differ between a pipeline's ranks."""
 
     def act(cached: list[int]) -> Callable[[Ranks], object]:
         def run(ranks: Ranks) -> object:
-            def agree(number: int) -> bool:
-                found = ranks.agree(number)
-                if not found:
-                    with lock:
-                        diverged.append(ranks.rank)
-                return found
+            common: list[bool] = []
 
-            cache = WarmPromptCache(WarmStore(agree=agree), 4)
+            def agree(number: int) -> bool:
+                common.append(ranks.agree(number))
+                return common[-1]
+
+            cache = WarmPromptCache(WarmStore(agree=agree), 4, agree=ranks.agree)
             cache.insert_cache("model", cached, [])
             same = cache.fetch_nearest_cache("model", [9, 9])[1]
-            other = cache.fetch_nearest_cache("model", [1, 2, 3, 4])
-            return same, other, len(cache)
+            return same, cache.fetch_nearest_cache("model", [1, 2, 3, 4]), common
 
         return run
 
-    expected = ([9, 9], (None, [1, 2, 3, 4]), 0)
-    assert on_ranks(act([1, 2, 3]), act([1, 2])) == [expected, expected]
-    assert sorted(diverged) == [0, 1]
+    expected = ([9, 9], (None, [1, 2, 3, 4]), [True, True])
+    found = on_ranks(act([1, 2, 3]), act([1, 2]))
+    assert found == [expected, expected]
+
+
+def test_ranks_that_hold_different_state_let_go_of_all_of_it(models: dict[str, Path]) -> None:
+    provider = make_provider(mlx_lm.load(str(models["llama"]))[0])
+    lost, held = ids(40), ids(40, seed=5)
+    stores = [WarmStore(), WarmStore()]
+    for store in stores:
+        store.declare([Prefix(tuple(lost)), Prefix(tuple(held))])
+        warm(store, provider, held)
+    warm(stores[0], provider, lost)
+
+    def act(ranks: Ranks) -> object:
+        store = stores[ranks.rank]
+        store._agree = ranks.agree
+        cache = WarmPromptCache(store, 0, agree=ranks.agree)
+        cache.model_key = "model"
+        left = [len(cache.fetch_nearest_cache("model", [*t, 7])[1]) for t in (held, lost, held)]
+        return left, len(store.held)
+
+    assert on_ranks(act, act) == [([1, 41, 41], 0)] * 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,25 +53,36 @@ class WatchedModelProvider(server.ModelProvider):  # type: ignore[misc] # mlx-lm
 
     def _load(self, model_path: Any, adapter_path: Any = None, draft_model_path: Any = None) -> None:
         # What leads nowhere fails here, while the old model is still loaded and warm.
-        folders = self._find_together(model_path, adapter_path, draft_model_path)
+        with self._together(model_path):
+            folders = self._find(model_path, adapter_path, draft_model_path)
         self._room.model_gone()
-        super()._load(model_path, adapter_path, draft_model_path)
+        try:
+            with self._together(model_path, meets=True):
+                super()._load(model_path, adapter_path, draft_model_path)
+        except Exception:
+            self.reset()
+            raise
         self._room.model_loaded(self, folders)
 
-    def _find_together(self, model: Any, adapter: Any, draft_model: Any) -> dict[str, Path]:
-        """The folders, if every rank has its model: one that loads alone waits for the others for ever."""
-        problem, folders = None, {}
+    @contextlib.contextmanager
+    def _together(self, model: Any, *, meets: bool = False) -> Iterator[None]:
+        """What fails on one rank fails on all: one that goes on alone waits for the others for ever.
+
+        Args:
+            model: Its name.
+            meets: mlx-lm's ranks wait for each other at the end of it, so that one that fails has to as well.
+        """
+        problem = None
         try:
-            folders = self._find(model, adapter, draft_model)
+            yield
         except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks wait to hear of it
             problem = error
-        have_it = self._room.ranks.gather(int(problem is None))
-        if problem is not None:
-            raise problem
-        for rank, (has_it,) in enumerate(have_it):
-            if not has_it:
-                raise ModelError(str(model), f"rank {rank} does not have it")
-        return folders
+            if meets:
+                self._room.ranks.meet()
+        are_fine = self._room.ranks.gather(int(problem is None))
+        failed = [rank for rank, (is_fine,) in enumerate(are_fine) if not is_fine]
+        if failed:
+            raise problem or ModelError(str(model), f"rank {failed[0]} cannot")
 
     def _find(self, model: Any, adapter: Any, draft_model: Any) -> dict[str, Path]:
         folders = {} if adapter is None else {"adapter": Path(adapter)}

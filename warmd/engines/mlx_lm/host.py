@@ -197,12 +197,15 @@ class Host:
 
     def _diverged(self) -> bool:
         self._emit_soon(make_event("rank.diverged"))
+        # What was freed is to be warmed again.
+        self._room.notify()
         return False
 
     def _follow(self, provider: Any) -> None:
         """Be a rank that does what rank 0 says, until that stops or this one is told to and has waited."""
         self.log(make_event("rank.following", rank=self._room.ranks.rank, ranks=self._room.ranks.size))
-        cache = WarmPromptCache(self._room.store, provider.cli_args.prompt_cache_size)
+        size = provider.cli_args.prompt_cache_size
+        cache = WarmPromptCache(self._room.store, size, agree=self._room.ranks.agree)
         generator = WarmingResponseGenerator(provider, cache, self._room)
         asked = follow_until_stopped(generator.join_for, FOLLOW_SECONDS)
         death = self._room.death
@@ -218,6 +221,7 @@ class Host:
             self._room.store,
             provider.cli_args.prompt_cache_size,
             lambda request: self._room.on_request(request),
+            self._room.ranks.agree,
         )
         engine = MlxLmEngine(self._room, provider, asyncio.get_running_loop())
         recent = Recent(Rates(self._state, self._emit) if control.owns_folder else self._emit)

@@ -83,7 +83,8 @@ class Worker:
 
     def _drop(self, order: Drop) -> bool:
         for prefill in list(self._prefills):
-            if prefill.prefix.key in order.keys:
+            # What has not begun has nothing that could be wrong, and only rank 0 knows of it.
+            if prefill.has_begun and prefill.prefix.key in order.keys:
                 prefill.doubt()
         # If it fails, the store has let go of everything: of these prefixes as well.
         with contextlib.suppress(Exception):

@@ -24,6 +24,7 @@ class WarmPromptCache(LRUPromptCache):  # type: ignore[misc] # mlx-lm has no typ
         model_key: Tells which model the store belongs to now.
         max_size: Entries of the LRU cache.
         on_request: Called with every request.
+        agree: True when every rank has the same number; one process alone always agrees.
     """
 
     def __init__(
@@ -31,8 +32,10 @@ class WarmPromptCache(LRUPromptCache):  # type: ignore[misc] # mlx-lm has no typ
         store: WarmStore,
         max_size: int,
         on_request: Callable[[LiveRequest], None] = lambda request: None,
+        agree: Callable[[int], bool] = lambda number: True,
     ) -> None:
         super().__init__(max_size)
+        self._agree = agree
         self._store = store
         self._on_request = on_request
         self.chat: Chat | None = None
@@ -51,6 +54,9 @@ class WarmPromptCache(LRUPromptCache):  # type: ignore[misc] # mlx-lm has no typ
         """
         packed = pack(tokens)
         cache, rest = self._fetch_ordinary(model, tokens)
+        if not self._agree(len(rest)):
+            # Each rank may have let go of others, by their bytes.
+            cache, rest = None, tokens
         found = None
         if model == self.model_key:
             # Whatever goes wrong with a warming there, the request must not fail for it.
@@ -59,9 +65,8 @@ class WarmPromptCache(LRUPromptCache):  # type: ignore[misc] # mlx-lm has no typ
             found = self._store.match(packed)
         if found is not None and found.length < len(tokens) - len(rest):
             found = None
-        if not self._store.is_common(found.length if found is not None else len(tokens) - len(rest)):
-            self.trim_to(n_sequences=0)
-            found, cache, rest = None, None, tokens
+        if not self._store.is_common(found.length if found is not None else 0):
+            found = None
         key = self._store.record_hit(found) if found is not None else None
         if found is not None:
             cache, rest = found.copy(len(tokens) - found.length), tokens[found.length :]

@@ -59,6 +59,11 @@ class Ranks:
         rows: Any = mx.distributed.all_gather(mx.array([numbers], mx.int64)).tolist()
         return [tuple(row) for row in rows]
 
+    def meet(self) -> None:
+        """Wait for the others, as `mlx_lm.utils.sharded_load` does once a rank has its part of a model."""
+        if self.size > 1:
+            mx.eval(mx.distributed.all_sum(mx.array(1.0), stream=mx.cpu))
+
     def agree(self, number: int) -> bool:
         """True when everybody has the same one."""
         return len(set(self.gather(number))) == 1
