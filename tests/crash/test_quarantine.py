@@ -20,6 +20,7 @@ from tests.test_daemon import Running, entry
 from warmd.crash import quarantine as module
 from warmd.crash.files import write_json
 from warmd.crash.quarantine import FILE_NAME, Quarantine, read_suspects
+from warmd.engines.base import EngineDiedError
 from warmd.events import Event
 from warmd.testing import FakeEngine
 
@@ -74,6 +75,14 @@ async def test_no_mark_is_left_by_what_ends_as_it_should(tmp_path: Path) -> None
     async with running(tmp_path, entry("fine"), entry("failing"), engine=engine) as it:
         await it.until(lambda: it.states() == {"fine": "warm", "failing": "failed"})
         assert marks(tmp_path) == []
+
+
+async def test_an_engine_that_dies_while_warming_leaves_the_mark(tmp_path: Path) -> None:
+    quarantine = Quarantine(tmp_path)
+    with pytest.raises(EngineDiedError):
+        async with quarantine.marked(KEY, "model", ["a"], 5):
+            raise EngineDiedError("it lost another rank")
+    assert marks(tmp_path) == [("a",)]
 
 
 async def leave(it: Running) -> None:

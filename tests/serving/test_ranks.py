@@ -15,6 +15,7 @@ import pytest
 
 from tests.serving.process import Json, Server, cached, free_port, serving, text, write
 from tests.serving.ranks import MODELS, make_shardable, on_two_ranks, rank_pids
+from warmd.crash.quarantine import read_suspects
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
@@ -187,11 +188,14 @@ def test_a_rank_that_waits_for_the_others_can_be_stopped(folders: dict[str, Path
         assert server.stop() == -signal.SIGTERM
 
 
-def test_a_rank_that_falls_out_ends_the_job(folders: dict[str, Path], tmp_path: Path) -> None:
+def test_a_rank_that_falls_out_ends_the_job_and_counts_against_what_was_being_warmed(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
     prompts = tmp_path / "prompts.json"
-    write(prompts, [entry("a", RULES)])
+    write(prompts, [entry("a", RULES * 40)])
     with on_two_ranks(folders["llama"], prompts) as server:
-        server.wait_for("entry.warmed")
+        server.wait_for("entry.warming")
         os.kill(rank_pids(server)[1], signal.SIGKILL)
         server.wait()
         assert rank_pids(server) == {}
+        assert [suspect.entries for suspect in read_suspects(server.state_folder).warming] == [("a",)]

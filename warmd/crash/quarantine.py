@@ -12,6 +12,7 @@ import anyio
 from warmd.blocking import Blocking
 from warmd.crash.files import read_json, write_json
 from warmd.crash.suspects import Suspect, Suspects, read_suspects_json, suspects_json
+from warmd.engines.base import EngineDiedError
 from warmd.events import Emit, make_event
 
 FILE_NAME = "quarantine.json"
@@ -78,19 +79,25 @@ class Quarantine:
     ) -> AsyncIterator[None]:
         """Have it on disk that a prefix is being warmed, before the block and until its end.
 
-        A block that succeeds clears the prefix of what happened before.
+        A block that succeeds clears the prefix of what happened before. An engine that dies in it ends the
+        process, or has lost another one: the mark stays.
         """
         suspect = Suspect(key, model, self._limit, tuple(entries), tokens)
         self._suspects = self._suspects.begin(suspect)
+        has_died = False
         try:
             await self.save()
             yield
             self._suspects = self._suspects.clear(suspect.cause)
+        except EngineDiedError:
+            has_died = True
+            raise
         finally:
-            self._suspects = self._suspects.stop(suspect.cause)
-            # Also on the way out: a mark that stays is taken for an abrupt end.
-            with anyio.move_on_after(UNMARK_SECONDS, shield=True):
-                await self.save()
+            if not has_died:
+                self._suspects = self._suspects.stop(suspect.cause)
+                # Also on the way out: a mark that stays is taken for an abrupt end.
+                with anyio.move_on_after(UNMARK_SECONDS, shield=True):
+                    await self.save()
 
     def forgive(self, keys: Collection[str], model: str) -> None:
         """What happened to these counts no more; `save` lets the disk know."""

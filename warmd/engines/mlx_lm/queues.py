@@ -9,6 +9,9 @@ from mlx_lm import server
 
 from warmd.engines.mlx_lm.room import EngineRoom
 
+ROUND = 25
+"""Tokens of a request that is served alone, after which ranks look whether there is something to do."""
+
 
 class RequestQueue(Queue[Any]):
     """Where requests wait for the engine's thread, which can be woken when there is other work for it."""
@@ -48,6 +51,7 @@ class SteppingQueue:
     def __init__(self, queue: Any, room: EngineRoom) -> None:
         self._queue = queue
         self._room = room
+        self._tokens = 0
 
     def put(self, item: Any) -> None:
         """Pass it on first: nobody waits for warming."""
@@ -56,4 +60,8 @@ class SteppingQueue:
             item.stop = lambda: None
         self._queue.put(item)
         if isinstance(item, server.Response):
+            self._tokens += 1
+            if self._tokens % ROUND == 0:
+                # Nobody looks for requests meanwhile.
+                self._room.desk.begin_round()
             self._room.step_while_serving()
