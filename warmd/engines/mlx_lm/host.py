@@ -147,7 +147,7 @@ class Host:
         pace = Pace(warm.chunk_tokens, warm.chunk_seconds, warm.live_share)
         limit = Limit.parse(memory.limit, memory.reserve)
         if ranks.size > 1:
-            store = WarmStore(checkpoints, agree=lambda number: ranks.agree(number) or self._diverged())
+            store = WarmStore(checkpoints, agree=ranks.agree, on_divergence=self._diverged)
             # A shard is of use only beside the others, and their folders may be of another day.
             return EngineRoom(store, SharedGuard(limit, ranks), pace, ranks=ranks)
         store = WarmStore(checkpoints)
@@ -195,11 +195,10 @@ class Host:
             finally:
                 http_server.server_close()
 
-    def _diverged(self) -> bool:
+    def _diverged(self) -> None:
         self._emit_soon(make_event("rank.diverged"))
         # What was freed is to be warmed again.
         self._room.notify()
-        return False
 
     def _follow(self, provider: Any) -> None:
         """Be a rank that does what rank 0 says, until that stops or this one is told to and has waited."""

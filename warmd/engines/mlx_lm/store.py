@@ -86,6 +86,7 @@ class WarmStore:
         checkpoints: How many, of models that need them.
         quantising: When state is quantised; None where it never is.
         agree: True when every rank has the same number; one process alone always agrees.
+        on_divergence: Called when they have not, and everything has been freed.
 
     Attributes:
         unfinished: What is being warmed, in the order in which it was begun.
@@ -96,9 +97,11 @@ class WarmStore:
         checkpoints: Checkpoints | None = None,
         quantising: Quantising | None = None,
         agree: Callable[[int], bool] = lambda number: True,
+        on_divergence: Callable[[], None] = lambda: None,
     ) -> None:
         self.checkpoints = checkpoints or Checkpoints()
         self._agree = agree
+        self._on_divergence = on_divergence
         self._wanted: dict[str, Prefix] = {}
         self._sharing = Sharing()
         self._trees: dict[bool, KVTree] = {}
@@ -183,6 +186,7 @@ class WarmStore:
         if self._agree(found):
             return True
         self.clear()
+        self._on_divergence()
         return False
 
     def _match(self, tokens: Tokens, at_most: int) -> Found | None:
