@@ -10,6 +10,7 @@ import sys
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,15 +95,19 @@ def test_an_edit_is_warmed_while_requests_are_answered(folders: dict[str, Path],
         assert server.seen("rank.diverged") == []
 
 
-def test_a_model_that_is_not_there_and_a_client_that_goes_away_leave_the_ranks_together(
+def test_bad_requests_and_a_client_that_goes_away_leave_the_ranks_together(
     folders: dict[str, Path], tmp_path: Path
 ) -> None:
     prompts = tmp_path / "prompts.json"
     write(prompts, [entry("a", RULES)])
     with on_two_ranks(folders["llama"], prompts) as server:
         tokens = server.wait_for("entry.warmed")["tokens"]
-        status, _ = server.post("/v1/chat/completions", {"model": "/no/such", "messages": ask(RULES)})
-        assert status >= 400
+        deep: Any = []
+        for _ in range(700):
+            deep = [deep]
+        for refused in ({"model": "/no/such"}, {"tools": deep}):
+            status, _ = server.post("/v1/chat/completions", {"messages": ask(RULES), **refused})
+            assert status >= 400
         for more in ({}, {"seed": 1}):
             body = json.dumps({"messages": ask(RULES), "max_tokens": 60, "stream": True, **more}).encode()
             request = urllib.request.Request(

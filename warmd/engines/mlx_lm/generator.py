@@ -14,7 +14,7 @@ from warmd.engines.base import Chat, EngineDiedError
 from warmd.engines.mlx_lm.folder import ModelError, check_model_folder
 from warmd.engines.mlx_lm.orders import Worker
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
-from warmd.engines.mlx_lm.queues import RequestQueue, SteppingQueue
+from warmd.engines.mlx_lm.queues import RequestQueue, SharedRequestQueue, SteppingQueue
 from warmd.engines.mlx_lm.room import EngineRoom
 from warmd.engines.mlx_lm.shared_desk import RankError, SharedDesk
 
@@ -114,7 +114,7 @@ class WarmingResponseGenerator(server.ResponseGenerator):  # type: ignore[misc] 
         room.ordinary_bytes = lambda: int(cache.nbytes)
         super().__init__(provider, cache)
         # The thread may wait at the old queue, a tenth of a second at most; no request has come yet.
-        self.requests = RequestQueue()
+        self.requests = RequestQueue() if room.ranks.size == 1 else SharedRequestQueue()
         room.is_queued = self.requests.has_request
         room.desk.on_submit = self.requests.wake
 

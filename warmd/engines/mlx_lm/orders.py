@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet
 
-from warmd.engines.base import Prefix
+from warmd.engines.base import Prefix, Warmed
 from warmd.engines.mlx_lm.desk import Job
 from warmd.engines.mlx_lm.prefill import Prefill
 from warmd.engines.mlx_lm.room import EngineRoom
@@ -51,7 +51,7 @@ class Worker:
         self._room = room
         self._provider = provider
         self._prefills: WeakSet[Prefill] = WeakSet()
-        """Under way, or cancelled and not yet abandoned by the engine's thread."""
+        """Begun, and perhaps not yet abandoned. Engine's thread only, so that it is alike on all ranks."""
 
     def job(self, order: Order, on_progress: Callable[[int], None] = lambda done: None) -> Job[Any]:
         """The job that carries an order out; `on_progress` is called with the tokens done so far."""
@@ -66,16 +66,19 @@ class Worker:
         prefill = Prefill(
             prefix, room.store, provider, room.pace.max_tokens, on_progress, room.guard, room.pace
         )
-        self._prefills.add(prefill)
-        keeper = room.keeper
-        if keeper is None:
-            return Job(prefill.step, prefill.abandon, order)
-        warming = Warming(
-            prefill,
-            keeper,
-            lambda: keeper.loading(prefix, room.store, provider, on_progress, room.guard),
-        )
-        return Job(warming.step, warming.abandon, order)
+        work: Prefill | Warming = prefill
+        if (keeper := room.keeper) is not None:
+            work = Warming(
+                prefill,
+                keeper,
+                lambda: keeper.loading(prefix, room.store, provider, on_progress, room.guard),
+            )
+
+        def step() -> Warmed | None:
+            self._prefills.add(prefill)
+            return work.step()
+
+        return Job(step, work.abandon, order)
 
     def _declare(self, order: Declare) -> bool:
         self._room.store.declare(order.prefixes)
@@ -83,8 +86,7 @@ class Worker:
 
     def _drop(self, order: Drop) -> bool:
         for prefill in list(self._prefills):
-            # What has not begun has nothing that could be wrong, and only rank 0 knows of it.
-            if prefill.has_begun and prefill.prefix.key in order.keys:
+            if prefill.prefix.key in order.keys:
                 prefill.doubt()
         # If it fails, the store has let go of everything: of these prefixes as well.
         with contextlib.suppress(Exception):

@@ -78,7 +78,7 @@ class Prefill:
         self._done = self._reused = 0
         self._spacing = store.checkpoints.spacing
         self._snapshots: dict[int, Snapshot] = {}
-        self.has_begun = self._is_doubtful = False
+        self._has_begun = self._is_doubtful = False
 
     def step(self) -> Warmed | None:
         """Compute the next chunk; the result once the last one is done.
@@ -159,8 +159,8 @@ class Prefill:
                 mx.eval(layers.arrays_of(self._cache))
         else:
             self._cache, self._done = empty_cache(self._provider), 0
-        if not self.has_begun:
-            self.has_begun, self._reused = True, self._done
+        if not self._has_begun:
+            self._has_begun, self._reused = True, self._done
         self._store.unfinished[self] = None
 
     def _admit(self, guard: Guard) -> None:

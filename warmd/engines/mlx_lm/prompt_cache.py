@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -59,9 +58,7 @@ class WarmPromptCache(LRUPromptCache):  # type: ignore[misc] # mlx-lm has no typ
             cache, rest = None, tokens
         found = None
         if model == self.model_key:
-            # Whatever goes wrong with a warming there, the request must not fail for it.
-            with contextlib.suppress(Exception):
-                self._store.offer(packed)
+            self._store.offer(packed)
             found = self._store.match(packed)
         if found is not None and found.length < len(tokens) - len(rest):
             found = None

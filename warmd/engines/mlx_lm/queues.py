@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from queue import Queue
 from typing import Any
 
@@ -38,6 +39,23 @@ class RequestQueue(Queue[Any]):
         while item is self._WAKE:
             item = super().get(block=False)
         return item
+
+
+class SharedRequestQueue(RequestQueue):
+    """The same of several ranks: what cannot be passed on to the others is refused before it is taken."""
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        """Queue a request, on the thread of its client.
+
+        Raises:
+            ValueError: It is nested too deeply. The engine's thread would end, and the job with it.
+        """
+        if item is not self._WAKE:
+            try:
+                pickle.dumps(item[1:])
+            except RecursionError:
+                raise ValueError("the request is nested too deeply") from None
+        super().put(item, block, timeout)
 
 
 class SteppingQueue:

@@ -278,7 +278,9 @@ class WarmStore:
     def offer(self, tokens: Tokens) -> None:
         """A request comes: what is being warmed just now may be of use to it."""
         for each in list(self.unfinished):
-            each.offer(tokens)
+            # Whatever goes wrong with a warming there, the request must not fail for it.
+            with contextlib.suppress(Exception):
+                each.offer(tokens)
 
     def drop(self, keys: Collection[str]) -> None:
         """Free what only these prefixes needed, also of wanted ones that are held in part only."""
