@@ -34,7 +34,7 @@ from warmd.engines.mlx_lm.loading import Choice, Disk, Loading, Request
 from warmd.engines.mlx_lm.packing import Form, Source, State, UnpackableError, to_piece
 from warmd.engines.mlx_lm.state import Span
 from warmd.engines.mlx_lm.store import WarmStore
-from warmd.radix import Node, Tokens
+from warmd.radix import Node, Sharing, Tokens
 
 PIECE_BYTES = 32 << 20
 """Of rows in one file: what a live request may have to wait for while it is copied."""
@@ -163,10 +163,19 @@ class Keeper:
             self._writer.wake()
 
     def distrust(self, keys: Collection[str]) -> None:
-        """Declared prefixes that may be wrong: what is on disk of them is not used again. From any thread."""
-        for prefix in self._declared or ():
+        """Declared prefixes that may be wrong: what is on disk for them alone is not used again. Any thread.
+
+        What another one goes along stays, as it stays in the tree and is served from there: a proof compares
+        lengths, so one that fails says that something is missing, not that what is shared is wrong. The check
+        that does compare numbers rejects all files that it was computed from.
+        """
+        declared = self._declared or ()
+        others = Sharing(prefix.packed for prefix in declared if prefix.key not in keys)
+        for prefix in declared:
             if prefix.key in keys:
-                self._discard([use.record for use in uses_of(self.shelf.records, prefix.packed)])
+                shared = others.reach(prefix.packed)
+                uses = uses_of(self.shelf.records, prefix.packed)
+                self._discard([use.record for use in uses if use.end > shared])
 
     def _discard(self, records: Sequence[Record]) -> None:
         self.shelf.forget(records)
@@ -210,7 +219,7 @@ class Keeper:
             return (None,)
         is_quantised, key, node = left[0]
         form, path, tokens = known.forms[is_quantised], node.path(), node.path_tokens()
-        stretch = self._unwritten(tokens, path, form, found[1])
+        stretch = self._unwritten(tokens, path, store.branch_points(tokens), form, found[1])
         if stretch is None:
             self._complete.add(key)
             return None
@@ -218,13 +227,18 @@ class Keeper:
         return (self._piece(tokens, path, form, stretch, source, guard),)
 
     def _unwritten(
-        self, tokens: Tokens, path: Sequence[Node[Span]], form: Form, digest: str
+        self, tokens: Tokens, path: Sequence[Node[Span]], points: Collection[int], form: Form, digest: str
     ) -> Stretch | None:
-        nodes = [Stretch(node.start, node.end, node.payload.snapshot is not None) for node in path]
+        # Nothing that others will share lies in one file with what one prefix alone needs: that may have to go.
+        stretches = [
+            Stretch(start, end, end == node.end and node.payload.snapshot is not None)
+            for node in path
+            for start, end in layers.positions(points, node.start, node.end)
+        ]
         per_token = max((node.payload.rows_bytes / len(node.tokens) for node in path), default=0.0)
         piece_tokens = max(1, int(self._piece_bytes / max(per_token, 1.0)))
         uses = uses_of(records_of(self.shelf.records, form, digest), tokens)
-        return next_unwritten(uses, nodes, piece_tokens, has_rows=form.has_rows)
+        return next_unwritten(uses, stretches, piece_tokens, has_rows=form.has_rows)
 
     def _piece(
         self,

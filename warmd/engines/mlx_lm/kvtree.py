@@ -242,7 +242,7 @@ class KVTree:
                 self.tidy(before)
         self.tidy(node)
 
-    def _forget_part(self, key: str, without: int = 0) -> None:
+    def _forget_part(self, key: str, without: Sharing | None = None) -> None:
         node = self._parts.pop(key, None)
         if node is not None:
             self.tidy(node, without=without)
@@ -250,12 +250,13 @@ class KVTree:
     def _is_part(self, node: Node[Span]) -> bool:
         return any(part is node for part in self._parts.values())
 
-    def drop(self, key: str, wanted: Tokens | None) -> None:
+    def drop(self, key: str, wanted: Tokens | None, doubtful: Sharing | None = None) -> None:
         """Free exactly what nothing else needs of a prefix.
 
         Args:
             key: The prefix; one that nobody knows is ignored.
-            wanted: Its tokens if it is wanted: what is there of it may be wrong.
+            wanted: Its tokens if it is wanted.
+            doubtful: Wanted prefixes of which what is there may be wrong: they need nothing of it.
         """
         node = self.ends.pop(key, None)
         if node is not None:
@@ -264,8 +265,8 @@ class KVTree:
             deepest, done = self._tree.walk(wanted)
             node = deepest if deepest.end == done else None
         if node is not None:
-            self.tidy(node, without=int(wanted is not None))
-        self._forget_part(key, without=int(wanted is not None))
+            self.tidy(node, without=doubtful)
+        self._forget_part(key, without=doubtful)
 
     def wanted_changed(self, keys: Collection[str]) -> None:
         """What leads to no wanted prefix goes, and what these share is joined or kept apart."""
@@ -274,8 +275,8 @@ class KVTree:
             if node.parent is not None:
                 self.tidy(node)
 
-    def tidy(self, node: Node[Span], *, without: int = 0) -> None:
-        """Free what no more than `without` of the wanted prefixes could use at a node and above it."""
+    def tidy(self, node: Node[Span], *, without: Sharing | None = None) -> None:
+        """Free what none of the wanted prefixes, but for those left out, could use at a node and above it."""
         while node.parent is not None and not node.children and node.payload.held is None:
             reach, parent = self._wanted.reach(node.path_tokens(), without=without), node.parent
             if reach < self._floor:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from warmd.disk.errors import NotNowError
 from warmd.disk.writer import Piece
 from warmd.engines.base import EngineDiedError, Identity, LiveRequest
 from warmd.engines.mlx_lm.desk import Desk, Job
@@ -157,11 +158,18 @@ class EngineRoom:
             self.notify()
 
     def next_piece(self) -> Piece | None:
-        """The next file to write, from the engine's thread. On the writer's, which waits for it."""
+        """The next file to write, from the engine's thread. On the writer's, which waits for it.
+
+        Raises:
+            NotNowError: The model or the engine goes away, or there is no room.
+        """
         keeper = self.keeper
         if keeper is None:
             return None
-        return self.desk.submit(Job(lambda: keeper.make_piece(self.store, self.guard))).result()[0]
+        try:
+            return self.desk.submit(Job(lambda: keeper.make_piece(self.store, self.guard))).result()[0]
+        except (ModelGoneError, EngineDiedError, MemoryError) as error:
+            raise NotNowError from error
 
     def thread_ended(self, death: EngineDiedError | None) -> None:
         """The engine's thread has ended: by itself when `death` says why. On the engine's thread."""

@@ -151,6 +151,10 @@ class WarmStore:
         """True when another wanted prefix parts from this one there."""
         return position in self._points(prefix)
 
+    def branch_points(self, tokens: Tokens) -> frozenset[int]:
+        """Where wanted prefixes part on a path, or one of them ends on it."""
+        return self._sharing.branch_points(tokens)
+
     def _points(self, prefix: Prefix) -> frozenset[int]:
         found = self._sharing.branch_points(prefix.packed) if prefix.key in self._wanted else frozenset()
         return frozenset(point for point in found if point >= MIN_SHARED)
@@ -211,7 +215,7 @@ class WarmStore:
             for other in self._trees.values():
                 if other is not tree and prefix.key in self._wanted:
                     # A warming that was stopped before the state was quantised has left a part there.
-                    other.drop(prefix.key, prefix.packed)
+                    other.drop(prefix.key, prefix.packed, Sharing([prefix.packed]))
             self._hits.setdefault(prefix.key, 0)
         return self._kv_bytes[prefix.key]
 
@@ -282,11 +286,12 @@ class WarmStore:
 
     def drop(self, keys: Collection[str]) -> None:
         """Free what only these prefixes needed, also of wanted ones that are held in part only."""
+        wanted = {key: self._wanted[key].packed for key in keys if key in self._wanted}
+        doubtful = Sharing(wanted.values())
         with self._changing():
             for key in keys:
-                wanted = self._wanted.get(key)
                 for tree in self._trees.values():
-                    tree.drop(key, wanted.packed if wanted is not None else None)
+                    tree.drop(key, wanted.get(key), doubtful)
                 self._hits.pop(key, None)
 
     def free_checkpoints(self) -> bool:
