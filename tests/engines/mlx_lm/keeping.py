@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from warmd.disk.files import Files
+from warmd.disk.identity import weights_of
 from warmd.disk.tell import Tell
 from warmd.disk.writer import Piece, WriterSettings
 from warmd.engines.base import Prefix, Warmed
@@ -50,10 +51,7 @@ class Start:
         self.keeper = Keeper(files or Files(folder), WriterSettings(), tell, **more)
         run = trace(provider.model, provider.draft_model)
         args = provider.cli_args
-        self.keeper.model_loaded({"model": weights}, forms_of(run, args), args, "toy")
-        known = self.keeper._known
-        assert known is not None
-        known.identity.result(10)
+        self.keeper.model_loaded({"model": weights_of(weights)}, forms_of(run, args), args, "toy")
 
     def declare(self, *prefixes: Sequence[int]) -> None:
         """What is to be held."""

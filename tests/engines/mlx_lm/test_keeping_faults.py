@@ -351,6 +351,18 @@ def test_whatever_goes_wrong_while_loading_the_rest_is_prefilled(disk: Disk) -> 
 
 
 @llama
+def test_whatever_goes_wrong_while_it_is_found_out_what_to_read_is_told_once(disk: Disk) -> None:
+    class Faulty(Files):
+        def listed(self) -> Any:
+            raise RuntimeError("secret")
+
+    disk.fill()
+    start = disk.start(files=Faulty(disk.folder))
+    assert disk.assert_right(start) == 90
+    assert start.told("store.failed") == [{"operation": "read", "reason": "RuntimeError"}]
+
+
+@llama
 def test_a_folder_that_cannot_be_listed_is_no_hindrance(disk: Disk) -> None:
     class Unlisted(Files):
         def listed(self) -> Any:

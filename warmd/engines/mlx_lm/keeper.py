@@ -9,15 +9,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from warmd.disk.cover import Stretch, Use, next_unwritten, uses_of
 from warmd.disk.errors import DamagedError
 from warmd.disk.files import Files
-from warmd.disk.identity import Identity, differences, digest_of
+from warmd.disk.identity import Identity, Weights, differences, digest_of
 from warmd.disk.pace import PATIENCE, ReadPace
 from warmd.disk.reader import Reader
 from warmd.disk.record import Record
@@ -38,8 +36,6 @@ from warmd.radix import Node, Sharing, Tokens
 
 PIECE_BYTES = 32 << 20
 """Of rows in one file: what a live request may have to wait for while it is copied."""
-_IDENTITY_PATIENCE = 300.0
-"""Seconds in which a model's identity should be found out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +44,15 @@ class Known:
 
     Attributes:
         forms: How its state is kept, by whether it is quantised.
-        identity: What its state depends on, once that has been found out.
+        identity: What its state depends on.
+        digest: Names the identity.
         model: For people.
     """
 
     forms: Mapping[bool, Form]
-    identity: Future[tuple[Identity, str]]
+    identity: Identity
+    digest: str
     model: str
-
-    def found(self) -> tuple[Identity, str] | None:
-        """The identity and its digest, if they are known."""
-        is_known = self.identity.done() and self.identity.exception() is None
-        return self.identity.result() if is_known else None
 
 
 class Keeper:
@@ -108,16 +101,11 @@ class Keeper:
         return DiskStatus(str(self.shelf.files.folder), found.files, found.nbytes, self.tell.problem)
 
     def tokens_of(self, wanted: Iterable[tuple[Prefix, int]]) -> int:
-        """See `Engine.on_disk`. Until the model's identity is known its name must do. From any thread."""
+        """See `Engine.on_disk`. From any thread."""
         known, records = self._known, self.shelf.records
         if known is None or not records:
             return 0
-        found = known.found()
-        fitting = [
-            record
-            for record in records
-            if (record.identity_digest == found[1] if found is not None else record.model == known.model)
-        ]
+        fitting = [record for record in records if record.identity_digest == known.digest]
         return sum(
             max(end_on_disk(fitting, form, prefix.packed, done) for form in known.forms.values()) - done
             for prefix, done in wanted
@@ -126,26 +114,15 @@ class Keeper:
     # --- what is loaded and wanted -----------------------------------------------------------------
 
     def model_loaded(
-        self, folders: Mapping[str, Path], forms: Mapping[bool, Form], args: Any, model: str
+        self, weights: Mapping[str, Weights], forms: Mapping[bool, Form], args: Any, model: str
     ) -> None:
-        """Another model. Its identity is found out on a thread of its own: its weights are read for that."""
-        identity: Future[tuple[Identity, str]] = Future()
-        self._known = Known(forms, identity, model)
+        """Another model, of such weights; see `identity_of`."""
+        identity = identity_of(weights, forms, args)
+        self._known = Known(forms, identity, digest_of(identity), model)
         self.tokens_per_s = None
         self._complete = set()
         self._is_packable = True
-
-        def find() -> None:
-            try:
-                found = identity_of(folders, forms, args)
-                identity.set_result((found, digest_of(found)))
-            except Exception as error:  # noqa: BLE001 - without an identity nothing is read or written
-                identity.set_exception(error)
-                reason = getattr(error, "strerror", None) or type(error).__name__
-                self.tell.failed("identify", f"the model's files cannot be read: {reason}")
-            self._want()
-
-        threading.Thread(target=find, name="disk-identity", daemon=True).start()
+        self._want()
 
     def model_gone(self) -> None:
         """There is none."""
@@ -188,10 +165,9 @@ class Keeper:
         # Or what one thread has found out could be undone by one that looked before.
         with self._want_lock:
             known, declared = self._known, self._declared
-            found = known.found() if known is not None else None
             wanted = None
-            if found is not None and declared is not None:
-                wanted = Wanted([prefix.packed for prefix in declared], found[1])
+            if known is not None and declared is not None:
+                wanted = Wanted([prefix.packed for prefix in declared], known.digest)
             self._writer.want(wanted)
 
     # --- writing, on the engine's thread -----------------------------------------------------------
@@ -206,8 +182,7 @@ class Keeper:
             MemoryError: There is no room for it now.
         """
         known = self._known
-        found = known.found() if known is not None else None
-        if known is None or found is None or not self._is_packable:
+        if known is None or not self._is_packable:
             return (None,)
         if self._removals != self.shelf.removals:
             self._removals = self.shelf.removals
@@ -219,11 +194,11 @@ class Keeper:
             return (None,)
         is_quantised, key, node = left[0]
         form, path, tokens = known.forms[is_quantised], node.path(), node.path_tokens()
-        stretch = self._unwritten(tokens, path, store.branch_points(tokens), form, found[1])
+        stretch = self._unwritten(tokens, path, store.branch_points(tokens), form, known.digest)
         if stretch is None:
             self._complete.add(key)
             return None
-        source = Source(found[0], known.model, self.tokens_per_s)
+        source = Source(known.identity, known.model, self.tokens_per_s)
         return (self._piece(tokens, path, form, stretch, source, guard),)
 
     def _unwritten(
@@ -297,11 +272,10 @@ class Keeper:
 
     def _choose(self, known: Known, requests: Sequence[Request]) -> Choice:
         """Which files to read. On the reader's thread."""
-        identity, digest = known.identity.result(_IDENTITY_PATIENCE)
         self._report(self.shelf.refresh())
-        choice, others = choose(self.shelf.records, requests, digest)
+        choice, others = choose(self.shelf.records, requests, known.digest)
         for record in others:
-            self.tell.differs(record, differences(identity, record.identity))
+            self.tell.differs(record, differences(known.identity, record.identity))
         return choice
 
     def _report(self, errors: Sequence[DamagedError]) -> None:

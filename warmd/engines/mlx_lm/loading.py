@@ -124,7 +124,11 @@ class Loading:
         return self._choice.uses
 
     def step(self) -> bool:
-        """Take in the next file; True once there are no more. What is wrong with the disk is no error."""
+        """Take in the next file; True once there are no more.
+
+        Raises:
+            Exception: Something unexpected; what is wrong with the disk is no error.
+        """
         began = time.monotonic()
         item = self._reader.take(TURN)
         try:
@@ -140,14 +144,17 @@ class Loading:
             return self._begin(item.uses)
         if isinstance(item, Read):
             return not self._take(item) and self._finish()
-        if isinstance(item, Failed) and item.use is not None:
+        if isinstance(item, Failed):
             self._fail(item.use, item.error)
         return self._finish()
 
-    def _fail(self, use: Use, error: DamagedError | OSError) -> None:
-        if isinstance(error, DamagedError):
+    def _fail(self, use: Use | None, error: Exception) -> None:
+        if not isinstance(error, (DamagedError, OSError)):
+            raise error
+        # A folder that cannot be looked at is told by the writer.
+        if use is not None and isinstance(error, DamagedError):
             self._disk.reject([use], error.reason)
-        else:
+        elif use is not None and isinstance(error, OSError):
             self._disk.unreadable(use, f"it cannot be read: {error.strerror or type(error).__name__}")
 
     def abandon(self) -> None:
