@@ -44,6 +44,7 @@ class Start:
         **more: Any,
     ) -> None:
         self.events: list[Event] = []
+        self._declared = False
         self.store = store or WarmStore()
         self.provider = provider
         self.guard = guard
@@ -55,6 +56,7 @@ class Start:
 
     def declare(self, *prefixes: Sequence[int]) -> None:
         """What is to be held."""
+        self._declared = True
         wanted = [Prefix(tuple(tokens)) for tokens in prefixes]
         self.keeper.declare(wanted)
         self.store.declare(wanted)
@@ -64,8 +66,10 @@ class Start:
         return self.keeper.tokens_of([(Prefix(tuple(tokens)), done)])
 
     def warm(self, tokens: Sequence[int], chunk: int = 9) -> Warmed:
-        """Load and prefill a prefix."""
+        """Load and prefill a prefix, which is declared before, as the daemon does."""
         prefix = Prefix(tuple(tokens))
+        if not self._declared:
+            self.declare(tokens)
         prefill = Prefill(prefix, self.store, self.provider, chunk, lambda done: None, self.guard)
         warming = Warming(
             prefill,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import signal
@@ -390,6 +391,61 @@ def test_a_cancelled_loading_leaves_nothing_behind(disk: Disk) -> None:
         else:
             warming.abandon()
     assert disk.assert_right(start) == 0
+
+
+@every_model
+@pytest.mark.parametrize("left", [(), (TWO,)])
+def test_what_nobody_wants_any_more_when_it_has_been_read_is_not_kept(
+    disk: Disk, left: tuple[list[int], ...]
+) -> None:
+    disk.fill()
+    start, prefix = disk.start(), Prefix(tuple(ONE))
+    loading = start.keeper.loading(prefix, start.store, start.provider, lambda done: None, None)
+    assert loading is not None
+    start.declare(*left)
+    while not loading.step():
+        pass
+    assert (start.store.warm_bytes > 0) == bool(left)
+    tree = start.store.tree(is_quantised=False)
+    assert tree is not None
+    # What the other one goes along as well, and no more.
+    assert max((node.end for node in tree.nodes()), default=0) == (30 if left else 0)
+
+
+class Counting:
+    """A model that tells how many tokens it is given."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self.computed = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def __call__(self, tokens: mx.array, **more: Any) -> Any:
+        self.computed += tokens.size
+        return self._model(tokens, **more)
+
+
+@every_model
+def test_what_was_read_is_joined_and_checked_in_small_steps_before_anybody_can_find_it(disk: Disk) -> None:
+    disk.fill()
+    start, prefix = disk.start(), Prefix(tuple(ONE))
+    start.declare(ONE)
+    model = start.provider.model = Counting(disk.model)
+    loading = start.keeper.loading(prefix, start.store, start.provider, lambda done: None, None)
+    assert loading is not None
+    computed = [0]
+    while not loading.step():
+        computed.append(model.computed)
+        assert start.store.match([*ONE, *TAIL]) is None
+    assert max(after - before for before, after in itertools.pairwise(computed)) == 1
+    assert computed[-1] == 4
+    tree = start.store.tree(is_quantised=False)
+    assert tree is not None
+    # One where all can be cut, else one to each snapshot: not one a file.
+    snapshots = [node.end for node in tree.nodes() if node.payload.snapshot is not None]
+    assert len(list(tree.nodes())) == max(1, len(snapshots))
 
 
 @llama

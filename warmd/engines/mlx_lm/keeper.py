@@ -28,7 +28,8 @@ from warmd.engines.mlx_lm import layers
 from warmd.engines.mlx_lm.choosing import choose, end_on_disk, records_of, requests_for
 from warmd.engines.mlx_lm.forms import identity_of
 from warmd.engines.mlx_lm.guard import Guard
-from warmd.engines.mlx_lm.loading import Choice, Disk, Loading, Request
+from warmd.engines.mlx_lm.intake import Request
+from warmd.engines.mlx_lm.loading import Choice, Disk, Loading
 from warmd.engines.mlx_lm.packing import Form, Source, State, UnpackableError, to_piece
 from warmd.engines.mlx_lm.state import Span
 from warmd.engines.mlx_lm.store import WarmStore
@@ -204,7 +205,7 @@ class Keeper:
     def _unwritten(
         self, tokens: Tokens, path: Sequence[Node[Span]], points: Collection[int], form: Form, digest: str
     ) -> Stretch | None:
-        # Nothing that others will share lies in one file with what one prefix alone needs: that may have to go.
+        # What others share lies in no file with what one prefix alone needs: that may have to go.
         stretches = [
             Stretch(start, end, end == node.end and node.payload.snapshot is not None)
             for node in path

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import mlx.core as mx
 
 from warmd.engines.base import Held, Prefix
-from warmd.engines.mlx_lm.kvtree import MIN_SHARED, KVTree, Match, Run
-from warmd.engines.mlx_lm.state import Layout, Snapshot, Span
+from warmd.engines.mlx_lm.kvtree import MIN_SHARED, KVTree, Match
+from warmd.engines.mlx_lm.state import Layout, Run, Snapshot, Span
 from warmd.radix import Node, Sharing, Tokens, pack
 
 
@@ -210,7 +210,7 @@ class WarmStore:
             Bytes held for it.
         """
         with self._changing():
-            tree = self._tree_for(cache, len(prefix))
+            tree = self._tree_for(Layout.of(cache, len(prefix)), len(prefix))
             tree.hold(tree.deposit(prefix.packed, cache, snapshots), prefix.key)
             for other in self._trees.values():
                 if other is not tree and prefix.key in self._wanted:
@@ -224,32 +224,23 @@ class WarmStore:
     ) -> None:
         """Keep what a warming that was stopped has come to, as far as a declared prefix can use it."""
         with self._changing():
-            tree = self._tree_for(cache, done)
+            tree = self._tree_for(Layout.of(cache, done), done)
             key = prefix.key if prefix.key in self._wanted else None
             tree.keep_part(tree.deposit(prefix.packed[:done], cache, snapshots), key)
 
     def take_in(
-        self, tokens: Tokens, cache: list[Any], pieces: Sequence[Run], snapshots: Mapping[int, Snapshot]
-    ) -> tuple[KVTree, Node[Span]]:
-        """Take over state that was loaded; nothing is held of it until a prefix is.
+        self, tokens: Tokens, layout: Layout, runs: Sequence[Run], snapshots: Mapping[int, Snapshot]
+    ) -> None:
+        """Take over state that was loaded, as far as a declared prefix can use it.
 
         Args:
             tokens: The path up to its end.
-            cache: One of such a layout; only looked at.
-            pieces: See `KVTree.graft`.
+            layout: Of the state.
+            runs: See `KVTree.graft`.
             snapshots: By position.
-
-        Returns:
-            The tree, and the node that ends with the last token.
         """
         with self._changing():
-            tree = self._tree_for(cache, len(tokens))
-            return tree, tree.graft(tokens, pieces, snapshots)
-
-    def take_out(self, tree: KVTree, node: Node[Span], start: int) -> None:
-        """Undo that, from a position on."""
-        with self._changing():
-            tree.prune(node, start)
+            self._tree_for(layout, len(tokens)).graft(tokens, runs, snapshots)
 
     def tree(self, *, is_quantised: bool) -> KVTree | None:
         """The tree of such state; None while there is none."""
@@ -268,12 +259,11 @@ class WarmStore:
         """The least length of a prefix that is held quantised; None where none is."""
         return self._quantising.first if self._quantising is not None else None
 
-    def _tree_for(self, cache: list[Any], tokens: int) -> KVTree:
+    def _tree_for(self, layout: Layout, tokens: int) -> KVTree:
         quantised_from = self.quantised_from
         is_quantised = quantised_from is not None and tokens >= quantised_from
         if is_quantised not in self._trees:
             floor = quantised_from if is_quantised and quantised_from is not None else 1
-            layout = Layout.of(cache, tokens)
             self._trees[is_quantised] = KVTree(
                 layout, self._sharing, floor=floor, spacing=self.checkpoints.spacing
             )
