@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -18,6 +19,23 @@ from warmd.engines.mlx_lm.packing import Form, shapes_of
 
 _TOKENS = 24
 """Traced, as in `measure`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of the loaded model.
+
+    Attributes:
+        forms: How its state is kept, by whether it is quantised.
+        identity: What its state depends on.
+        digest: Names the identity.
+        model: For people.
+    """
+
+    forms: Mapping[bool, Form]
+    identity: Identity
+    digest: str
+    model: str
 
 
 def forms_of(run: Trace, args: Any) -> dict[bool, Form]:

@@ -7,15 +7,13 @@ rest is bytes: one thread writes them, and each loading has one that reads.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from warmd.disk.cover import Stretch, Use, next_unwritten, uses_of
+from warmd.disk.cover import Use, uses_of
 from warmd.disk.errors import DamagedError
 from warmd.disk.files import Files
-from warmd.disk.identity import Identity, Weights, differences, digest_of
+from warmd.disk.identity import Weights, differences, digest_of
 from warmd.disk.pace import PATIENCE, ReadPace
 from warmd.disk.reader import Reader
 from warmd.disk.record import Record
@@ -24,36 +22,15 @@ from warmd.disk.status import DiskStatus
 from warmd.disk.tell import Tell
 from warmd.disk.writer import Piece, Wanted, Writer, WriterSettings
 from warmd.engines.base import Prefix
-from warmd.engines.mlx_lm import layers
-from warmd.engines.mlx_lm.choosing import choose, end_on_disk, records_of, requests_for
-from warmd.engines.mlx_lm.forms import identity_of
+from warmd.engines.mlx_lm.choosing import choose, end_on_disk, requests_for
+from warmd.engines.mlx_lm.forms import Known, identity_of
 from warmd.engines.mlx_lm.guard import Guard
 from warmd.engines.mlx_lm.intake import Request
 from warmd.engines.mlx_lm.loading import Choice, Disk, Loading
-from warmd.engines.mlx_lm.packing import Form, Source, State, UnpackableError, to_piece
-from warmd.engines.mlx_lm.state import Span
+from warmd.engines.mlx_lm.packing import Form
+from warmd.engines.mlx_lm.pieces import PIECE_BYTES, Pieces
 from warmd.engines.mlx_lm.store import WarmStore
-from warmd.radix import Node, Sharing, Tokens
-
-PIECE_BYTES = 32 << 20
-"""Of rows in one file: what a live request may have to wait for while it is copied."""
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What is known of the loaded model.
-
-    Attributes:
-        forms: How its state is kept, by whether it is quantised.
-        identity: What its state depends on.
-        digest: Names the identity.
-        model: For people.
-    """
-
-    forms: Mapping[bool, Form]
-    identity: Identity
-    digest: str
-    model: str
+from warmd.radix import Sharing
 
 
 class Keeper:
@@ -81,13 +58,10 @@ class Keeper:
         self.tokens_per_s: float | None = None
         self._settings = settings
         self._is_checked = is_checked
-        self._piece_bytes = piece_bytes
+        self._pieces = Pieces(self.shelf, tell, piece_bytes)
         self._pace = ReadPace()
         self._known: Known | None = None
         self._declared: Collection[Prefix] | None = None
-        self._complete: set[str] = set()
-        self._removals = 0
-        self._is_packable = True
         self._writer: Writer | None = None
         self._want_lock = threading.Lock()
 
@@ -121,8 +95,7 @@ class Keeper:
         identity = identity_of(weights, forms, args)
         self._known = Known(forms, identity, digest_of(identity), model)
         self.tokens_per_s = None
-        self._complete = set()
-        self._is_packable = True
+        self._pieces.forget()
         self._want()
 
     def model_gone(self) -> None:
@@ -171,76 +144,10 @@ class Keeper:
                 wanted = Wanted([prefix.packed for prefix in declared], known.digest)
             self._writer.want(wanted)
 
-    # --- writing, on the engine's thread -----------------------------------------------------------
-
     def make_piece(self, store: WarmStore, guard: Guard | None) -> tuple[Piece | None] | None:
-        """Look for the next file to write, at one prefix a call: a request may wait.
-
-        Returns:
-            None while there are others to look at; else the file, or (None,) when there is none to write now.
-
-        Raises:
-            MemoryError: There is no room for it now.
-        """
+        """See `Pieces.make`. On the engine's thread."""
         known = self._known
-        if known is None or not self._is_packable:
-            return (None,)
-        if self._removals != self.shelf.removals:
-            self._removals = self.shelf.removals
-            self._complete = set()
-        ends = store.held_ends()
-        self._complete.intersection_update(key for _, key, _ in ends)
-        left = [end for end in ends if end[1] not in self._complete and end[0] in known.forms]
-        if not left:
-            return (None,)
-        is_quantised, key, node = left[0]
-        form, path, tokens = known.forms[is_quantised], node.path(), node.path_tokens()
-        stretch = self._unwritten(tokens, path, store.branch_points(tokens), form, known.digest)
-        if stretch is None:
-            self._complete.add(key)
-            return None
-        source = Source(known.identity, known.model, self.tokens_per_s)
-        return (self._piece(tokens, path, form, stretch, source, guard),)
-
-    def _unwritten(
-        self, tokens: Tokens, path: Sequence[Node[Span]], points: Collection[int], form: Form, digest: str
-    ) -> Stretch | None:
-        # What others share lies in no file with what one prefix alone needs: that may have to go.
-        stretches = [
-            Stretch(start, end, end == node.end and node.payload.snapshot is not None)
-            for node in path
-            for start, end in layers.positions(points, node.start, node.end)
-        ]
-        per_token = max((node.payload.rows_bytes / len(node.tokens) for node in path), default=0.0)
-        piece_tokens = max(1, int(self._piece_bytes / max(per_token, 1.0)))
-        uses = uses_of(records_of(self.shelf.records, form, digest), tokens)
-        return next_unwritten(uses, stretches, piece_tokens, has_rows=form.has_rows)
-
-    def _piece(
-        self,
-        tokens: Tokens,
-        path: Sequence[Node[Span]],
-        form: Form,
-        stretch: Stretch,
-        source: Source,
-        guard: Guard | None,
-    ) -> Piece | None:
-        node = next(node for node in path if stretch.end <= node.end)
-        rows = [
-            part and layers.rows_between(part, stretch.start - node.start, stretch.end - node.start)
-            for part in node.payload.rows
-        ]
-        snapshot = node.payload.snapshot if stretch.has_snapshot else None
-        state = State(stretch.start, rows, snapshot)
-        # Once as arrays, once as the file, once while that grows.
-        if guard is not None and not guard.has_room(3 * (layers.nbytes(rows) + layers.nbytes(snapshot))):
-            raise MemoryError
-        try:
-            return to_piece(tokens[: stretch.end], state, form, source, time.time())
-        except UnpackableError as error:
-            self._is_packable = False
-            self.tell.failed("write", str(error))
-            return None
+        return self._pieces.make(known, store, guard, self.tokens_per_s) if known is not None else (None,)
 
     # --- reading -----------------------------------------------------------------------------------
 

@@ -12,9 +12,8 @@ from warmd.disk.errors import DamagedError
 from warmd.disk.pace import FIRST_PATIENCE, allowed_seconds
 from warmd.disk.reader import Failed, Item, Planned, Read, Reader
 from warmd.engines.mlx_lm.guard import Guard
-from warmd.engines.mlx_lm.intake import Request, WrongStateError, take_in
+from warmd.engines.mlx_lm.intake import Request, WrongStateError, reach_of, runs_of, take_in, up_to
 from warmd.engines.mlx_lm.packing import State, from_bytes
-from warmd.engines.mlx_lm.runs import reach_of, runs_of, up_to
 from warmd.engines.mlx_lm.store import WarmStore
 
 TURN = 0.01

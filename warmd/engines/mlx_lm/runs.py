@@ -1,49 +1,14 @@
-"""Puts state from several files together. On the engine's thread only."""
+"""Rows of several runs of tokens put together. On the engine's thread only."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import mlx.core as mx
 
-from warmd.disk.cover import Use
 from warmd.engines.mlx_lm import layers
 from warmd.engines.mlx_lm.layers import Rows
-from warmd.engines.mlx_lm.packing import Form, State
-from warmd.engines.mlx_lm.state import Run, Snapshot
-
-
-def runs_of(
-    states: Sequence[tuple[Use, State]], form: Form, done: int
-) -> tuple[list[Run], dict[int, Snapshot]]:
-    """Rows one after the other from `done` on, as far as they go without a gap, and snapshots by position."""
-    snapshots = {use.end: s.snapshot for use, s in states if s.snapshot is not None and use.has_snapshot}
-    if not form.has_rows:
-        return [(done, max(snapshots, default=done), [None] * len(form.kinds))], snapshots
-    runs: list[Run] = []
-    for use, state in sorted(states, key=lambda item: item[1].start):
-        if state.start <= done < use.end:
-            runs.append((done, use.end, _cut(state.rows, done - state.start, use.end - state.start)))
-            done = use.end
-    return runs, snapshots
-
-
-def reach_of(runs: Sequence[Run], snapshots: Mapping[int, Snapshot], form: Form) -> int:
-    """How far a request could go on from: to the last row or, where not all can be cut, the last snapshot."""
-    end = runs[-1][1] if runs else 0
-    if form.is_cuttable:
-        return end
-    return max((at for at in snapshots if at <= end), default=0)
-
-
-def up_to(runs: Sequence[Run], end: int) -> list[Run]:
-    """Nothing that is behind a position."""
-    return [
-        (start, min(last, end), _cut(rows, 0, end - start) if last > end else rows)
-        for start, last, rows in runs
-        if start < end
-    ]
+from warmd.engines.mlx_lm.state import Run
 
 
 def rows_of(runs: Sequence[Run], start: int, end: int, index: int) -> Rows | None:
@@ -79,7 +44,3 @@ def join(runs: Sequence[Run], spans: Sequence[tuple[int, int]]) -> Iterator[list
         mx.clear_cache()
         yield None
     yield joined
-
-
-def _cut(rows: Sequence[Any], start: int, end: int) -> list[Any]:
-    return [own and layers.rows_between(own, start, end) for own in rows]
