@@ -81,7 +81,7 @@ async def test_no_mark_is_left_by_what_ends_as_it_should(tmp_path: Path) -> None
 async def test_an_engine_that_dies_while_warming_leaves_the_mark(tmp_path: Path) -> None:
     quarantine = Quarantine(tmp_path)
     with pytest.raises(EngineDiedError):
-        async with quarantine.marked(KEY, "model", ["a"], 5):
+        async with quarantine.marked(KEY, MODEL, ["a"], 5):
             raise EngineDiedError("it lost another rank")
     assert marks(tmp_path) == [("a",)]
 
