@@ -106,10 +106,6 @@ class Daemon:
         self.traffic.forget()
 
     @property
-    def _model(self) -> str:
-        return self._identity.model if self._identity else ""
-
-    @property
     def engine(self) -> Engine:
         """Where it warms."""
         return self._engine
@@ -168,7 +164,7 @@ class Daemon:
         found = [entry.name for entry in entries]
         if self._warmer is not None:
             keys = self._ledger.keys_of(found)
-            self._quarantine.forgive(keys, self._model)
+            self._quarantine.forgive(keys, self._identity)
             self._tasks.start_soon(self._quarantine.save)
             self._warmer.renew(keys)
         self._signal.set()
@@ -303,7 +299,7 @@ class Daemon:
 
     def _keep_away(self, key: str, slot: Slot) -> None:
         """Put a prefix that ended the process too often aside."""
-        reason = self._quarantine.reason(key, self._model)
+        reason = self._quarantine.reason(key, self._identity)
         if reason is not None:
             slot.mark_quarantined(reason)
             for name in slot.names:

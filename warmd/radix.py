@@ -244,11 +244,24 @@ class Sharing:
         """See `RadixTree.walk`; the payloads say how many prefixes go through a node."""
         return self._tree.walk(tokens)
 
-    def reach(self, tokens: Tokens, *, without: int = 0) -> int:
-        """How many of the tokens more than `without` prefixes begin with."""
+    def reach(self, tokens: Tokens, *, without: Sharing | None = None) -> int:
+        """How many of the tokens a prefix begins with.
+
+        Args:
+            tokens: Any.
+            without: Prefixes that do not count; each was added here as well.
+        """
         node, done = self._tree.walk(tokens)
-        ends = [above.end for above in node.path() if above.payload > without]
-        return min(done, ends[-1]) if ends else 0
+        for above in reversed(node.path()):
+            end = min(done, above.end)
+            if without is None or above.payload > without.count(tokens[:end]):
+                return end
+        return 0
+
+    def count(self, tokens: Tokens) -> int:
+        """How many prefixes begin with all of these tokens (at least one)."""
+        node, done = self._tree.walk(tokens)
+        return node.payload if done == len(tokens) else 0
 
     def is_branch_point(self, tokens: Tokens) -> bool:
         """True when prefixes part after these tokens, or one ends there and another goes on."""
@@ -259,7 +272,8 @@ class Sharing:
         """Where a prefix that was added parts from another, or another ends on its way.
 
         Returns:
-            The lengths, more than 0 and less than its own, of what it has in common with others.
+            The lengths, more than 0 and less than its own, of what it has in common with others. Of other
+            tokens those on their way, as far as prefixes begin with them.
         """
         node, _ = self._tree.walk(tokens)
         # A node begins where paths part or one of them ends.

@@ -149,10 +149,12 @@ class FakeEngine:
         """Let a live request begin."""
         self._on_request(request)
 
-    def load(self, model: str | None) -> None:
+    def load(self, model: str | None, *, fingerprint: str = "") -> None:
         """Replace the model, also by itself; None unloads it. What was held is gone."""
         self._generation += 1
-        self._identity = Identity(model, self._generation) if model is not None else None
+        self._identity = (
+            Identity(model, self._generation, fingerprint=fingerprint) if model is not None else None
+        )
         self._stored.clear()
         self._announce()
 

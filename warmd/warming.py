@@ -174,8 +174,7 @@ class Warmer:
 
     async def _warm_and_verify(self, key: str, slot: Slot) -> None:
         began = time.perf_counter()
-        model = self._identity.model if self._identity else ""
-        async with self._quarantine.marked(key, model, slot.names, len(slot.prefix)):
+        async with self._quarantine.marked(key, self._identity, slot.names, len(slot.prefix)):
             warmed = await self._engine.warm(slot.prefix, slot.mark_progress)
         try:
             cached = await self._engine.look_up(slot.entry, slot.prefix)

@@ -20,11 +20,12 @@ from tests.test_daemon import Running, entry
 from warmd.crash import quarantine as module
 from warmd.crash.files import write_json
 from warmd.crash.quarantine import FILE_NAME, Quarantine, read_suspects
-from warmd.engines.base import EngineDiedError
+from warmd.engines.base import EngineDiedError, Identity
 from warmd.events import Event
 from warmd.testing import FakeEngine
 
 KEY = "a" * 64
+MODEL = Identity("m", 1)
 
 
 @asynccontextmanager
@@ -80,7 +81,7 @@ async def test_no_mark_is_left_by_what_ends_as_it_should(tmp_path: Path) -> None
 async def test_an_engine_that_dies_while_warming_leaves_the_mark(tmp_path: Path) -> None:
     quarantine = Quarantine(tmp_path)
     with pytest.raises(EngineDiedError):
-        async with quarantine.marked(KEY, "model", ["a"], 5):
+        async with quarantine.marked(KEY, MODEL, ["a"], 5):
             raise EngineDiedError("it lost another rank")
     assert marks(tmp_path) == [("a",)]
 
@@ -129,7 +130,7 @@ async def test_what_is_cut_short_while_its_mark_is_written_leaves_none(
     quarantine = Quarantine(tmp_path, "auto")
 
     async def warm() -> None:
-        async with quarantine.marked("key", "model", ["a"], 5):
+        async with quarantine.marked(KEY, MODEL, ["a"], 5):
             await anyio.sleep_forever()
 
     with anyio.fail_after(20):
@@ -192,6 +193,16 @@ async def test_another_model_lifts_it(tmp_path: Path) -> None:
         await it.until(lambda: it.states() == {"a": "quarantined"})
 
 
+async def test_other_files_of_the_model_lift_it(tmp_path: Path) -> None:
+    await end_abruptly(tmp_path, "a", entry("a"), times=2)
+    async with running(tmp_path, entry("a")) as it:
+        await it.applied(1)
+        it.engine.load("fake", fingerprint="other")
+        await it.until(lambda: it.states() == {"a": "warm"})
+        it.engine.load("fake")
+        await it.until(lambda: it.states() == {"a": "quarantined"})
+
+
 async def test_another_limit_lifts_it(tmp_path: Path) -> None:
     await end_abruptly(tmp_path, "a", entry("a"), times=2)
     async with running(tmp_path, entry("a"), limit="12000000000") as it:
@@ -223,7 +234,7 @@ async def test_a_cosmetic_change_does_not_lift_it(tmp_path: Path) -> None:
 def test_a_broken_file_is_as_good_as_none(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE_NAME).write_bytes(content)
     events: list[Event] = []
-    assert Quarantine(tmp_path, "auto", events.append).reason(KEY, "m") is None
+    assert Quarantine(tmp_path, "auto", events.append).reason(KEY, MODEL) is None
     assert events == []
 
 
@@ -234,7 +245,7 @@ async def test_where_it_cannot_be_written_there_is_one_warning_and_warming_goes_
     events: list[Event] = []
     quarantine = Quarantine(folder, "auto", events.append)
     for _ in range(3):
-        async with quarantine.marked(KEY, "m", ["a"], 3):
+        async with quarantine.marked(KEY, MODEL, ["a"], 3):
             pass
     reason = f"{folder}: {os.strerror(errno.ENOTDIR)}"
     assert [(event.name, event.level, dict(event.fields)) for event in events] == [
@@ -258,7 +269,7 @@ async def test_a_disk_that_does_not_answer_is_not_waited_for(
     events: list[Event] = []
     quarantine = Quarantine(tmp_path, "auto", events.append)
     for _ in range(3):
-        async with quarantine.marked(KEY, "m", ["a"], 3):
+        async with quarantine.marked(KEY, MODEL, ["a"], 3):
             assert not (tmp_path / FILE_NAME).exists()
     answer.set()
     with anyio.fail_after(10):

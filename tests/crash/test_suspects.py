@@ -41,9 +41,10 @@ def test_two_ends_are_too_many() -> None:
     [
         Suspect("c" * 64, "model", "auto", ("coder",), 353),
         Suspect(A.key, "other", "auto", ("coder",), 353),
+        Suspect(A.key, "model", "auto", ("coder",), 353, fingerprint="other"),
         Suspect(A.key, "model", "12000000000", ("coder",), 353),
     ],
-    ids=["content", "model", "limit"],
+    ids=["content", "model", "files", "limit"],
 )
 def test_another_content_model_or_limit_is_another_story(other: Suspect) -> None:
     twice = Suspects().begin(A).after_end(5.0).begin(A).after_end(6.0)

@@ -62,7 +62,9 @@ def test_a_plan_that_cannot_be_made_is_the_end(shelf: Shelf) -> None:
     def plan() -> list[Use]:
         raise RuntimeError
 
-    assert Ended() == Reader(shelf, plan).take(10)
+    failed = Reader(shelf, plan).take(10)
+    assert isinstance(failed, Failed)
+    assert (failed.use, type(failed.error)) == (None, RuntimeError)
 
 
 def test_a_cancelled_reader_ends(shelf: Shelf) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.disk.made import IDENTITY, Told, feed, make_piece, put
+from warmd.disk.errors import NotNowError
 from warmd.disk.files import Files
 from warmd.disk.identity import digest_of
 from warmd.disk.shelf import Shelf
@@ -226,8 +227,9 @@ def test_of_two_writers_one_writes_and_the_other_waits_for_its_end(disk: Disk) -
     disk.until(lambda: disk.names() == all_of(A, B))
 
 
-def test_whatever_making_a_piece_raises_it_is_tried_again(disk: Disk) -> None:
-    left: list[Piece | Exception] = [RuntimeError("the model went away"), MemoryError(), A]
+def failing_with(*errors: Exception) -> Callable[[], Piece | None]:
+    """Makes a piece once it has raised these."""
+    left: list[Piece | Exception] = [*errors, A]
 
     def next_piece() -> Piece | None:
         piece = left.pop(0) if left else None
@@ -235,6 +237,18 @@ def test_whatever_making_a_piece_raises_it_is_tried_again(disk: Disk) -> None:
             raise piece
         return piece
 
-    disk.write(next_piece=next_piece)
+    return next_piece
+
+
+def test_what_may_happen_at_any_time_is_tried_again_without_a_word(disk: Disk) -> None:
+    disk.write(next_piece=failing_with(NotNowError(), NotNowError()))
     disk.until(lambda: disk.told.names() == ["store.written"])
     assert all_of(A) == disk.names()
+
+
+def test_whatever_else_making_a_piece_raises_is_told_once_and_tried_again(disk: Disk) -> None:
+    disk.write(next_piece=failing_with(RuntimeError("zanzibar"), RuntimeError("zanzibar")))
+    disk.until(lambda: disk.told.names() == ["store.failed", "store.written"])
+    assert disk.told.fields("store.failed") == [{"operation": "write", "reason": "RuntimeError"}]
+    assert all_of(A) == disk.names()
+    disk.until(lambda: disk.told.tell.problem is None)

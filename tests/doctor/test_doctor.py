@@ -96,6 +96,7 @@ def test_without_a_daemon_what_ended_it_twice_is_told_all_the_same(tmp_path: Pat
         "tokens": 5,
         "ends": 1,
         "at": 1.0,
+        "fingerprint": "",
     }
     # One end is counted, and a mark that is left over is another.
     (tmp_path / "quarantine.json").write_text(json.dumps({"warming": [once], "ended": [once]}))

@@ -11,6 +11,7 @@ import pytest
 
 from tests.serving.process import PATIENCE, Server, serving, write
 from tests.serving.test_control import command, named
+from tests.toys import make_model
 from warmd.crash.quarantine import read_suspects
 
 # Some seconds of prefill on any machine.
@@ -61,6 +62,22 @@ def test_what_killed_the_process_twice_is_quarantined_until_it_is_edited(
         server.wait_for("entry.warming", entry="long")
         assert server.stop() == 0
     assert read_suspects(state).warming == read_suspects(state).ended == ()
+
+
+def test_other_weights_in_the_same_folder_lift_a_quarantine(tmp_path: Path) -> None:
+    prompts, state, folder = tmp_path / "prompts.json", tmp_path / "s", make_model(tmp_path / "model")
+    environment = {**SMALL_STEPS, "WARMD_STATE_DIR": str(state)}
+    write(prompts, [named("long", LONG)])
+    for ends in range(2):
+        with serving(folder, prompts, environment=environment) as server:
+            server.wait_for("entry.warming", entry="long")
+            wait_until_marked(state, ends)
+            assert server.stop(signal.SIGKILL) == -signal.SIGKILL
+    make_model(folder, seed=1)
+    with serving(folder, prompts, environment=environment) as server:
+        server.wait_for("entry.warming", entry="long")
+        assert states(server) == {"long": "warming"}
+        assert server.stop() == 0
 
 
 @pytest.mark.promise(6)

@@ -12,7 +12,7 @@ import anyio
 from warmd.blocking import Blocking
 from warmd.crash.files import read_json, write_json
 from warmd.crash.suspects import Suspect, Suspects, read_suspects_json, suspects_json
-from warmd.engines.base import EngineDiedError
+from warmd.engines.base import EngineDiedError, Identity
 from warmd.events import Emit, make_event
 
 FILE_NAME = "quarantine.json"
@@ -66,23 +66,29 @@ class Quarantine:
             event = make_event("entry.suspected", entry=name, tokens=suspect.tokens, ends=suspect.ends)
             self._emit(event)
 
-    def reason(self, key: str, model: str) -> str | None:
-        """Why a prefix is not to be warmed, in one line, or None."""
-        suspect = self._suspects.find((key, model, self._limit))
+    def reason(self, key: str, identity: Identity | None) -> str | None:
+        """Why a prefix is not to be warmed for a model, in one line, or None."""
+        suspect = self._suspects.find(self._suspect(key, identity).cause)
         if suspect is None or not suspect.is_quarantined:
             return None
         return f"the process ended abruptly {suspect.ends} times while warming it: {WAY_OUT}"
 
+    def _suspect(
+        self, key: str, identity: Identity | None, entries: Collection[str] = (), tokens: int = 0
+    ) -> Suspect:
+        model, fingerprint = (identity.model, identity.fingerprint) if identity is not None else ("", "")
+        return Suspect(key, model, self._limit, tuple(entries), tokens, fingerprint=fingerprint)
+
     @asynccontextmanager
     async def marked(
-        self, key: str, model: str, entries: Collection[str], tokens: int
+        self, key: str, identity: Identity | None, entries: Collection[str], tokens: int
     ) -> AsyncIterator[None]:
         """Have it on disk that a prefix is being warmed, before the block and until its end.
 
         A block that succeeds clears the prefix of what happened before. An engine that dies in it ends the
         process, or has lost another one: the mark stays.
         """
-        suspect = Suspect(key, model, self._limit, tuple(entries), tokens)
+        suspect = self._suspect(key, identity, entries, tokens)
         self._suspects = self._suspects.begin(suspect)
         has_died = False
         try:
@@ -99,10 +105,10 @@ class Quarantine:
                 with anyio.move_on_after(UNMARK_SECONDS, shield=True):
                     await self.save()
 
-    def forgive(self, keys: Collection[str], model: str) -> None:
+    def forgive(self, keys: Collection[str], identity: Identity | None) -> None:
         """What happened to these counts no more; `save` lets the disk know."""
         for key in keys:
-            self._suspects = self._suspects.clear((key, model, self._limit))
+            self._suspects = self._suspects.clear(self._suspect(key, identity).cause)
 
     async def save(self) -> None:
         """Return once the disk has what is known now, or has been given its time; never raises for it."""

@@ -16,8 +16,8 @@ TOO_MANY = 2
 KEPT = 100
 """Suspects that are remembered, the latest ones."""
 
-Cause = tuple[str, str, str]
-"""Key of a prefix, model and memory limit: with another of them it is another story."""
+Cause = tuple[str, str, str, str]
+"""Key of a prefix, model, its files and memory limit: with another of them it is another story."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ class Suspect:
         tokens: Its length.
         ends: How often the process ended abruptly meanwhile.
         at: When that was noticed last, in seconds since the epoch.
+        fingerprint: Of the model's files, `warmd.engines.base.Identity.fingerprint`.
     """
 
     key: str
@@ -41,11 +42,12 @@ class Suspect:
     tokens: int
     ends: int = 0
     at: float = 0.0
+    fingerprint: str = ""
 
     @property
     def cause(self) -> Cause:
         """What tells it from others."""
-        return self.key, self.model, self.limit
+        return self.key, self.model, self.fingerprint, self.limit
 
     @property
     def is_quarantined(self) -> bool:
@@ -124,4 +126,5 @@ def _suspect(value: Mapping[str, Any]) -> Suspect:
         tokens=int(value["tokens"]),
         ends=int(value["ends"]),
         at=float(value["at"]),
+        fingerprint=str(value["fingerprint"]),
     )

@@ -30,7 +30,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A node of the tree, or a part of one.
+    """A node of the tree, or a part of one: what may be in one file.
 
     Attributes:
         start: Tokens before it.
@@ -115,13 +115,13 @@ def _chain(uses: Sequence[Use], done: int) -> list[Use]:
 
 
 def next_unwritten(
-    uses: Sequence[Use], nodes: Sequence[Stretch], piece_tokens: int, *, has_rows: bool
+    uses: Sequence[Use], stretches: Sequence[Stretch], piece_tokens: int, *, has_rows: bool
 ) -> Stretch | None:
-    """The first part of a path that no file covers, within one node and no longer than a piece.
+    """The first part of a path that no file covers, within one stretch and no longer than a piece.
 
     Args:
         uses: All files that there are of the path.
-        nodes: The path's nodes, in order.
+        stretches: The path's, in order.
         piece_tokens: Tokens of a piece at most.
         has_rows: The state has a row for each token.
 
@@ -130,18 +130,18 @@ def next_unwritten(
     """
     snapshots = {use.end for use in uses if use.has_snapshot}
     covered = sorted((use.record.start, use.end) for use in uses)
-    for node in nodes:
-        lacks_snapshot = node.has_snapshot and node.end not in snapshots
+    for stretch in stretches:
+        lacks_snapshot = stretch.has_snapshot and stretch.end not in snapshots
         if not has_rows:
             if lacks_snapshot:
-                return node
+                return stretch
             continue
-        gap = _first_gap(covered, node.start, node.end)
+        gap = _first_gap(covered, stretch.start, stretch.end)
         if gap is not None:
             end = min(gap[1], gap[0] + piece_tokens)
-            return Stretch(gap[0], end, lacks_snapshot and end == node.end)
+            return Stretch(gap[0], end, lacks_snapshot and end == stretch.end)
         if lacks_snapshot:
-            return Stretch(node.end, node.end, True)
+            return Stretch(stretch.end, stretch.end, True)
     return None
 
 

@@ -19,6 +19,10 @@ class DamagedError(Exception):
         self.is_hopeless = is_hopeless
 
 
+class NotNowError(Exception):
+    """A piece cannot be made now, as may happen at any time: to be asked again later, without a word."""
+
+
 class LockedError(Exception):
     """Another process writes to the folder."""
 

@@ -29,7 +29,11 @@ def differences(wanted: Identity, found: Identity) -> list[str]:
     return sorted(key for key in {*wanted, *found} if wanted.get(key) != found.get(key))
 
 
-def weights_of(folder: Path) -> list[list[Any]]:
+Weights = list[list[Any]]
+"""Of each file of a folder: name, bytes, digest."""
+
+
+def weights_of(folder: Path) -> Weights:
     """Every file of a model's or an adapter's folder that its state depends on: name, bytes, digest.
 
     Raises:

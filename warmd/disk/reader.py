@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from warmd.disk.cover import Use
-from warmd.disk.errors import DamagedError
 from warmd.disk.shelf import Shelf
 
 _AHEAD = 1
@@ -35,10 +34,10 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A file could not be read; nothing comes after it."""
+    """A file could not be read, or (None) it could not be planned what to read; nothing comes after it."""
 
     use: Use | None
-    error: DamagedError | OSError
+    error: Exception
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +84,8 @@ class Reader:
                     return
                 self._put(Read(use, self._shelf.read(use.record)))
             self._put(Ended())
-        except (DamagedError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - told by whoever takes it; the rest is prefilled
             self._put(Failed(use, error))
-        except Exception:  # noqa: BLE001 - a plan that cannot be made, for a model that is gone
-            self._put(Ended())
 
     def _put(self, item: Item) -> None:
         deadline = time.monotonic() + _FORGOTTEN

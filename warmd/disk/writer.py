@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from warmd.disk.bounds import expired, most, surplus
 from warmd.disk.cover import wanted_names
-from warmd.disk.errors import DamagedError, FullError, LockedError
+from warmd.disk.errors import DamagedError, FullError, LockedError, NotNowError
 from warmd.disk.record import Record
 from warmd.disk.shelf import Shelf
 from warmd.disk.tell import Tell
@@ -80,7 +80,7 @@ class Writer:
         shelf: The index.
         settings: Bounds.
         next_piece: Makes the next piece that is to be written, None when all is there. It may block, and may
-            raise anything: then it is asked again later.
+            raise anything: then it is asked again later. Only `NotNowError` goes without being told.
         tell: Receives what happens.
         retry: See `RETRY`.
     """
@@ -179,8 +179,11 @@ class Writer:
         except OSError as error:
             self._unlock()
             self._tell.failed("write", error.strerror or type(error).__name__)
-        except Exception:  # noqa: BLE001 - a model that goes away, an engine that ends: asked again later
-            return False
+        except NotNowError:
+            pass
+        except Exception as error:  # noqa: BLE001 - nothing ends this thread
+            # Its message may quote what it was about.
+            self._tell.failed("write", type(error).__name__)
         return False
 
     def _claim(self) -> None:

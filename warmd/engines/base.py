@@ -58,11 +58,13 @@ class Identity:
         model: The model's name or path, as shown to people.
         generation: Counts loads: a reloaded model is another identity although its name is the same.
         unwarmable: Why nothing can be kept warm for it, in one line, or None.
+        fingerprint: Names the files that it was loaded from by their content; empty where that is not known.
     """
 
     model: str
     generation: int
     unwarmable: str | None = None
+    fingerprint: str = ""
 
 
 @dataclass(frozen=True, slots=True)

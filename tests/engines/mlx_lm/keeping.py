@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from warmd.disk.files import Files
+from warmd.disk.identity import weights_of
 from warmd.disk.tell import Tell
 from warmd.disk.writer import Piece, WriterSettings
 from warmd.engines.base import Prefix, Warmed
@@ -43,6 +44,7 @@ class Start:
         **more: Any,
     ) -> None:
         self.events: list[Event] = []
+        self._declared = False
         self.store = store or WarmStore()
         self.provider = provider
         self.guard = guard
@@ -50,13 +52,11 @@ class Start:
         self.keeper = Keeper(files or Files(folder), WriterSettings(), tell, **more)
         run = trace(provider.model, provider.draft_model)
         args = provider.cli_args
-        self.keeper.model_loaded({"model": weights}, forms_of(run, args), args, "toy")
-        known = self.keeper._known
-        assert known is not None
-        known.identity.result(10)
+        self.keeper.model_loaded({"model": weights_of(weights)}, forms_of(run, args), args, "toy")
 
     def declare(self, *prefixes: Sequence[int]) -> None:
         """What is to be held."""
+        self._declared = True
         wanted = [Prefix(tuple(tokens)) for tokens in prefixes]
         self.keeper.declare(wanted)
         self.store.declare(wanted)
@@ -66,8 +66,10 @@ class Start:
         return self.keeper.tokens_of([(Prefix(tuple(tokens)), done)])
 
     def warm(self, tokens: Sequence[int], chunk: int = 9) -> Warmed:
-        """Load and prefill a prefix."""
+        """Load and prefill a prefix, which is declared before, as the daemon does."""
         prefix = Prefix(tuple(tokens))
+        if not self._declared:
+            self.declare(tokens)
         prefill = Prefill(prefix, self.store, self.provider, chunk, lambda done: None, self.guard)
         warming = Warming(
             prefill,

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
 import mlx.core as mx
+import mlx_lm
+import pytest
 from mlx_lm.models.cache import KVCache
 
+from tests.engines.mlx_lm.warming import make_provider
+from tests.toys import make_model
+from warmd.disk.errors import NotNowError
+from warmd.disk.files import Files
+from warmd.disk.tell import Tell
+from warmd.disk.writer import WriterSettings
 from warmd.engines.base import Prefix
 from warmd.engines.mlx_lm.engine import MlxLmEngine
 from warmd.engines.mlx_lm.guard import Guard
+from warmd.engines.mlx_lm.keeper import Keeper
 from warmd.engines.mlx_lm.pace import Pace
 from warmd.engines.mlx_lm.room import EngineRoom
 from warmd.engines.mlx_lm.store import WarmStore
@@ -28,6 +39,39 @@ async def test_a_model_that_goes_away_has_freed_what_was_about_to_be_dropped() -
             # On another thread, as the engine does.
             await anyio.to_thread.run_sync(room.model_gone)
     assert dict(engine.held()) == {}
+
+
+def test_other_weights_in_the_same_place_are_another_identity(tmp_path: Path) -> None:
+    folder = make_model(tmp_path / "model")
+
+    def fingerprint() -> str:
+        room = EngineRoom(WarmStore(), Guard(Limit(None, 0)), Pace(256, 0.25))
+        model, tokenizer, *_ = mlx_lm.load(str(folder))
+        provider = make_provider(model, chat_template_args={})
+        provider.model_key, provider.tokenizer, provider.processor = (
+            (str(folder), None, None),
+            tokenizer,
+            None,
+        )
+        room.model_loaded(provider, {"model": folder})
+        assert room.loaded is not None
+        return room.loaded.identity.fingerprint
+
+    before = fingerprint()
+    assert before == fingerprint() != ""
+    weights: Any = mx.load(str(folder / "model.safetensors"))
+    mx.eval(weights)
+    name = next(iter(weights))
+    mx.save_safetensors(str(folder / "model.safetensors"), {**weights, name: weights[name] + 1})
+    assert before != fingerprint()
+
+
+def test_the_writer_is_told_of_what_may_happen_at_any_time_by_one_name(tmp_path: Path) -> None:
+    keeper = Keeper(Files(tmp_path), WriterSettings(), Tell(lambda event: None))
+    room = EngineRoom(WarmStore(), Guard(Limit(None, 0)), Pace(256, 0.25), keeper)
+    room.thread_ended(None)
+    with pytest.raises(NotNowError):
+        room.next_piece()
 
 
 async def test_what_is_dropped_is_given_back_to_the_system() -> None:

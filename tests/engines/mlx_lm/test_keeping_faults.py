@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import signal
@@ -351,6 +352,18 @@ def test_whatever_goes_wrong_while_loading_the_rest_is_prefilled(disk: Disk) -> 
 
 
 @llama
+def test_whatever_goes_wrong_while_it_is_found_out_what_to_read_is_told_once(disk: Disk) -> None:
+    class Faulty(Files):
+        def listed(self) -> Any:
+            raise RuntimeError("secret")
+
+    disk.fill()
+    start = disk.start(files=Faulty(disk.folder))
+    assert disk.assert_right(start) == 90
+    assert start.told("store.failed") == [{"operation": "read", "reason": "RuntimeError"}]
+
+
+@llama
 def test_a_folder_that_cannot_be_listed_is_no_hindrance(disk: Disk) -> None:
     class Unlisted(Files):
         def listed(self) -> Any:
@@ -380,6 +393,61 @@ def test_a_cancelled_loading_leaves_nothing_behind(disk: Disk) -> None:
     assert disk.assert_right(start) == 0
 
 
+@every_model
+@pytest.mark.parametrize("left", [(), (TWO,)])
+def test_what_nobody_wants_any_more_when_it_has_been_read_is_not_kept(
+    disk: Disk, left: tuple[list[int], ...]
+) -> None:
+    disk.fill()
+    start, prefix = disk.start(), Prefix(tuple(ONE))
+    loading = start.keeper.loading(prefix, start.store, start.provider, lambda done: None, None)
+    assert loading is not None
+    start.declare(*left)
+    while not loading.step():
+        pass
+    assert (start.store.warm_bytes > 0) == bool(left)
+    tree = start.store.tree(is_quantised=False)
+    assert tree is not None
+    # What the other one goes along as well, and no more.
+    assert max((node.end for node in tree.nodes()), default=0) == (30 if left else 0)
+
+
+class Counting:
+    """A model that tells how many tokens it is given."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self.computed = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def __call__(self, tokens: mx.array, **more: Any) -> Any:
+        self.computed += tokens.size
+        return self._model(tokens, **more)
+
+
+@every_model
+def test_what_was_read_is_joined_and_checked_in_small_steps_before_anybody_can_find_it(disk: Disk) -> None:
+    disk.fill()
+    start, prefix = disk.start(), Prefix(tuple(ONE))
+    start.declare(ONE)
+    model = start.provider.model = Counting(disk.model)
+    loading = start.keeper.loading(prefix, start.store, start.provider, lambda done: None, None)
+    assert loading is not None
+    computed = [0]
+    while not loading.step():
+        computed.append(model.computed)
+        assert start.store.match([*ONE, *TAIL]) is None
+    assert max(after - before for before, after in itertools.pairwise(computed)) == 1
+    assert computed[-1] == 4
+    tree = start.store.tree(is_quantised=False)
+    assert tree is not None
+    # One where all can be cut, else one to each snapshot: not one a file.
+    snapshots = [node.end for node in tree.nodes() if node.payload.snapshot is not None]
+    assert len(list(tree.nodes())) == max(1, len(snapshots))
+
+
 @llama
 def test_what_is_freed_while_it_is_being_read_is_prefilled(disk: Disk) -> None:
     disk.fill()
@@ -402,11 +470,48 @@ def test_what_is_dropped_although_it_is_wanted_is_not_read_again(disk: Disk) -> 
     start = disk.start()
     disk.assert_right(start)
     start.keeper.distrust([Prefix(tuple(ONE)).key])
-    start.store.drop([Prefix(tuple(ONE)).key, Prefix(tuple(TWO)).key])
-    start.store.clear()
-    assert start.warm(ONE).new_tokens == 60
-    # The other one's own half is as good as before.
-    assert start.warm(TWO).new_tokens == 0
+    start.store.drop([Prefix(tuple(ONE)).key])
+    again = disk.start()
+    forget(again, start)
+    # All of the other one is as good as before, with what both begin with.
+    assert again.warm(TWO).new_tokens == 0
+    assert again.warm(ONE).new_tokens == 30
+
+
+@llama
+def test_what_is_shared_by_those_only_that_are_dropped_is_not_read_again(disk: Disk) -> None:
+    disk.fill()
+    start = disk.start()
+    disk.assert_right(start)
+    keys = [Prefix(tuple(tokens)).key for tokens in (ONE, TWO)]
+    start.keeper.distrust(keys)
+    start.store.drop(keys)
+    assert start.store.warm_bytes == 0
+    assert disk.assert_right(start) == 90
+
+
+@llama
+def test_the_first_tokens_of_a_template_are_no_reason_to_distrust_a_file(disk: Disk) -> None:
+    prefixes = [ids(4) + ids(56, seed=seed) for seed in (2, 3, 4)]
+
+    def begin() -> Start:
+        start = Start(disk.folder, disk.weights, make_provider(disk.model), piece_bytes=1 << 20)
+        start.declare(*prefixes)
+        return start
+
+    first = begin()
+    for tokens in prefixes:
+        first.warm(tokens)
+    first.write()
+    first.keeper.distrust([Prefix(tuple(prefixes[0])).key])
+    second = begin()
+    forget(second, first)
+    assert [second.warm(tokens).new_tokens for tokens in prefixes[::-1]] == [0, 0, 56]
+
+
+def forget(start: Start, other: Start) -> None:
+    """Remove what another run distrusts, as its writer does."""
+    start.keeper.shelf.remove(item.name for item in other.keeper.shelf.damaged)
 
 
 @llama

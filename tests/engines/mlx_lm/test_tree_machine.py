@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from array import array
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -200,20 +200,20 @@ class Expected:
         """Parts are kept as far as a declared prefix goes along them."""
         self.parts = {self.useful(part) for part in self.parts} - {()}
 
-    def useful(self, part: Ids, without: str | None = None) -> Ids:
-        """What is of use of a part, but perhaps to the prefix of one key."""
-        wanted = [tokens for key, tokens in self.wanted.items() if key != without]
+    def useful(self, part: Ids, without: Collection[str] = ()) -> Ids:
+        """What is of use of a part, but to the prefixes of some keys."""
+        wanted = [tokens for key, tokens in self.wanted.items() if key not in without]
         reach = max((common(part, tokens) for tokens in wanted), default=0)
         return part[: self.usable(part, reach)]
 
-    def drop(self, key: str) -> None:
-        """A dropped prefix is not trusted: only what others need of it stays, also when it is declared."""
+    def drop(self, key: str, dropped: Collection[str]) -> None:
+        """Dropped prefixes are not trusted: only what others need of one stays, also when it is declared."""
         held = self.held.pop(key, ())
         self.hits.pop(key, None)
         tokens = held or self.wanted[key]
         on_its_way = {part for part in self.parts if tokens[: len(part)] == part}
         self.parts -= on_its_way
-        self.parts |= {self.useful(part, without=key) for part in (held, *on_its_way)} - {()}
+        self.parts |= {self.useful(part, without=dropped) for part in (held, *on_its_way)} - {()}
 
     def kept(self) -> set[Ids]:
         """Every state, if it can be cut."""
@@ -445,7 +445,7 @@ class WarmStoreMachine(RuleBasedStateMachine):
         keys = {known[number % len(known)] for number in numbers}
         self.store.drop([*keys, "unknown"])
         for key in keys:
-            self.expected.drop(key)
+            self.expected.drop(key, keys)
         self.expected.forget_useless()
 
     @rule(number=st.integers(0, 9))

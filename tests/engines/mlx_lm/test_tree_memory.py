@@ -16,9 +16,10 @@ from tests.engines.mlx_lm.warming import ids, make_provider, warm
 from warmd.engines.base import Prefix
 from warmd.engines.mlx_lm import layers
 from warmd.engines.mlx_lm.desk import Desk, Job
-from warmd.engines.mlx_lm.kvtree import Run
+from warmd.engines.mlx_lm.layers import Kind
 from warmd.engines.mlx_lm.prefill import Prefill
-from warmd.engines.mlx_lm.state import Span
+from warmd.engines.mlx_lm.runs import join
+from warmd.engines.mlx_lm.state import Layout, Run, Span
 from warmd.engines.mlx_lm.store import Checkpoints, WarmStore
 
 LARGE = 1 << 30
@@ -428,7 +429,8 @@ def test_a_warming_that_fails_holds_nothing_while_its_error_is_known(name: str) 
     assert active() == before
 
 
-def test_a_prefix_that_came_in_very_many_pieces_is_held_and_the_others_stay() -> None:
+@pytest.mark.parametrize("is_joined", [True, False])
+def test_a_prefix_that_came_in_very_many_pieces_is_held_and_the_others_stay(is_joined: bool) -> None:
     pieces, tokens, other = 1500, range(3000), Prefix((99999, 1, 2))
     store, prefix = WarmStore(), Prefix(tuple(tokens))
     store.declare([prefix, other])
@@ -436,9 +438,17 @@ def test_a_prefix_that_came_in_very_many_pieces_is_held_and_the_others_stay() ->
     cache.update_and_fetch(mx.ones((1, 1, 3, 8)), mx.ones((1, 1, 3, 8)))
     store.hold(other, [cache], {})
     rows = [(mx.ones((1, 1, 2, 8)), mx.ones((1, 1, 2, 8))) for _ in range(pieces)]
-    like = [layers.make_part(KVCache(), rows, len(prefix), 0)]
     runs: list[Run] = [(2 * at, 2 * at + 2, [own]) for at, own in enumerate(rows)]
-    store.take_in(prefix.packed, like, runs, {})
+    layout = Layout((Kind.ROWS,), [KVCache()])
+    if is_joined:
+        steps = list(join(runs, [(0, len(prefix))]))
+        assert steps[:-1] == [None]
+        runs = steps[-1] or []
+    store.take_in(prefix.packed, layout, runs, {})
+    tree = store.tree(is_quantised=False)
+    assert tree is not None
+    # The last two are joined in any case.
+    assert len(list(tree.nodes())) == (2 if is_joined else pieces)
     found = store.begin(prefix)
     assert found is not None
     store.hold(prefix, found.copy(0), {})

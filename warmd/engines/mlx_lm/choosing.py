@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from warmd.disk.cover import plan_load, uses_of
 from warmd.disk.record import Record
 from warmd.engines.base import Prefix
-from warmd.engines.mlx_lm.loading import Choice, Request
+from warmd.engines.mlx_lm.intake import Request
+from warmd.engines.mlx_lm.loading import Choice
 from warmd.engines.mlx_lm.packing import Form
 from warmd.engines.mlx_lm.store import WarmStore
 from warmd.radix import Tokens

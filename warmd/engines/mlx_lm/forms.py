@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 from mlx_lm.generate import maybe_quantize_kv_cache
 
-from warmd.disk.identity import Identity, weights_of
+from warmd.disk.identity import Identity, Weights
 from warmd.engines.mlx_lm import layers
 from warmd.engines.mlx_lm.layers import Kind
 from warmd.engines.mlx_lm.measure import Trace
@@ -19,6 +19,23 @@ from warmd.engines.mlx_lm.packing import Form, shapes_of
 
 _TOKENS = 24
 """Traced, as in `measure`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of the loaded model.
+
+    Attributes:
+        forms: How its state is kept, by whether it is quantised.
+        identity: What its state depends on.
+        digest: Names the identity.
+        model: For people.
+    """
+
+    forms: Mapping[bool, Form]
+    identity: Identity
+    digest: str
+    model: str
 
 
 def forms_of(run: Trace, args: Any) -> dict[bool, Form]:
@@ -58,29 +75,23 @@ def _like(part: Any, kind: Kind) -> Any:
     return part
 
 
-def identity_of(folders: Mapping[str, Path], forms: Mapping[bool, Form], args: Any) -> Identity:
-    """All that a model's state depends on. Reads weights: not on the engine's thread.
+def identity_of(weights: Mapping[str, Weights], forms: Mapping[bool, Form], args: Any) -> Identity:
+    """All that a model's state depends on.
 
     Args:
-        folders: Of `model`, and where there are such of `adapter` and `draft_model`.
+        weights: Of `model`, and where there are such of `adapter` and `draft_model`.
         forms: How its state is kept.
         args: The server's flags.
-
-    Raises:
-        OSError: A file of the model cannot be read.
     """
     quantising = [args.kv_bits, args.kv_group_size, args.quantized_kv_start, args.prefill_step_size]
     return {
-        **{name: weights_of(folders[name]) if name in folders else None for name in _FOLDERS},
+        **{name: weights.get(name) for name in ("model", "adapter", "draft_model")},
         "kv_bits": quantising if args.kv_bits is not None else None,
         "cache_layout": [_describe(forms[key]) for key in sorted(forms)],
         "mlx": _minor(version("mlx")),
         "mlx_lm": _minor(version("mlx-lm")),
         "device": _device(),
     }
-
-
-_FOLDERS = ("model", "adapter", "draft_model")
 
 
 def _describe(form: Form) -> list[list[str]]:

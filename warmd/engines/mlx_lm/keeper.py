@@ -7,17 +7,13 @@ rest is bytes: one thread writes them, and each loading has one that reads.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from warmd.disk.cover import Stretch, Use, next_unwritten, uses_of
+from warmd.disk.cover import Use, uses_of
 from warmd.disk.errors import DamagedError
 from warmd.disk.files import Files
-from warmd.disk.identity import Identity, differences, digest_of
+from warmd.disk.identity import Weights, differences, digest_of
 from warmd.disk.pace import PATIENCE, ReadPace
 from warmd.disk.reader import Reader
 from warmd.disk.record import Record
@@ -26,40 +22,15 @@ from warmd.disk.status import DiskStatus
 from warmd.disk.tell import Tell
 from warmd.disk.writer import Piece, Wanted, Writer, WriterSettings
 from warmd.engines.base import Prefix
-from warmd.engines.mlx_lm import layers
-from warmd.engines.mlx_lm.choosing import choose, end_on_disk, records_of, requests_for
-from warmd.engines.mlx_lm.forms import identity_of
+from warmd.engines.mlx_lm.choosing import choose, end_on_disk, requests_for
+from warmd.engines.mlx_lm.forms import Known, identity_of
 from warmd.engines.mlx_lm.guard import Guard
-from warmd.engines.mlx_lm.loading import Choice, Disk, Loading, Request
-from warmd.engines.mlx_lm.packing import Form, Source, State, UnpackableError, to_piece
-from warmd.engines.mlx_lm.state import Span
+from warmd.engines.mlx_lm.intake import Request
+from warmd.engines.mlx_lm.loading import Choice, Disk, Loading
+from warmd.engines.mlx_lm.packing import Form
+from warmd.engines.mlx_lm.pieces import PIECE_BYTES, Pieces
 from warmd.engines.mlx_lm.store import WarmStore
-from warmd.radix import Node, Tokens
-
-PIECE_BYTES = 32 << 20
-"""Of rows in one file: what a live request may have to wait for while it is copied."""
-_IDENTITY_PATIENCE = 300.0
-"""Seconds in which a model's identity should be found out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What is known of the loaded model.
-
-    Attributes:
-        forms: How its state is kept, by whether it is quantised.
-        identity: What its state depends on, once that has been found out.
-        model: For people.
-    """
-
-    forms: Mapping[bool, Form]
-    identity: Future[tuple[Identity, str]]
-    model: str
-
-    def found(self) -> tuple[Identity, str] | None:
-        """The identity and its digest, if they are known."""
-        is_known = self.identity.done() and self.identity.exception() is None
-        return self.identity.result() if is_known else None
+from warmd.radix import Sharing
 
 
 class Keeper:
@@ -87,13 +58,10 @@ class Keeper:
         self.tokens_per_s: float | None = None
         self._settings = settings
         self._is_checked = is_checked
-        self._piece_bytes = piece_bytes
+        self._pieces = Pieces(self.shelf, tell, piece_bytes)
         self._pace = ReadPace()
         self._known: Known | None = None
         self._declared: Collection[Prefix] | None = None
-        self._complete: set[str] = set()
-        self._removals = 0
-        self._is_packable = True
         self._writer: Writer | None = None
         self._want_lock = threading.Lock()
 
@@ -108,16 +76,11 @@ class Keeper:
         return DiskStatus(str(self.shelf.files.folder), found.files, found.nbytes, self.tell.problem)
 
     def tokens_of(self, wanted: Iterable[tuple[Prefix, int]]) -> int:
-        """See `Engine.on_disk`. Until the model's identity is known its name must do. From any thread."""
+        """See `Engine.on_disk`. From any thread."""
         known, records = self._known, self.shelf.records
         if known is None or not records:
             return 0
-        found = known.found()
-        fitting = [
-            record
-            for record in records
-            if (record.identity_digest == found[1] if found is not None else record.model == known.model)
-        ]
+        fitting = [record for record in records if record.identity_digest == known.digest]
         return sum(
             max(end_on_disk(fitting, form, prefix.packed, done) for form in known.forms.values()) - done
             for prefix, done in wanted
@@ -126,26 +89,14 @@ class Keeper:
     # --- what is loaded and wanted -----------------------------------------------------------------
 
     def model_loaded(
-        self, folders: Mapping[str, Path], forms: Mapping[bool, Form], args: Any, model: str
+        self, weights: Mapping[str, Weights], forms: Mapping[bool, Form], args: Any, model: str
     ) -> None:
-        """Another model. Its identity is found out on a thread of its own: its weights are read for that."""
-        identity: Future[tuple[Identity, str]] = Future()
-        self._known = Known(forms, identity, model)
+        """Another model, of such weights; see `identity_of`."""
+        identity = identity_of(weights, forms, args)
+        self._known = Known(forms, identity, digest_of(identity), model)
         self.tokens_per_s = None
-        self._complete = set()
-        self._is_packable = True
-
-        def find() -> None:
-            try:
-                found = identity_of(folders, forms, args)
-                identity.set_result((found, digest_of(found)))
-            except Exception as error:  # noqa: BLE001 - without an identity nothing is read or written
-                identity.set_exception(error)
-                reason = getattr(error, "strerror", None) or type(error).__name__
-                self.tell.failed("identify", f"the model's files cannot be read: {reason}")
-            self._want()
-
-        threading.Thread(target=find, name="disk-identity", daemon=True).start()
+        self._pieces.forget()
+        self._want()
 
     def model_gone(self) -> None:
         """There is none."""
@@ -163,10 +114,19 @@ class Keeper:
             self._writer.wake()
 
     def distrust(self, keys: Collection[str]) -> None:
-        """Declared prefixes that may be wrong: what is on disk of them is not used again. From any thread."""
-        for prefix in self._declared or ():
+        """Declared prefixes that may be wrong: what is on disk for them alone is not used again. Any thread.
+
+        What another one goes along stays, as it stays in the tree and is served from there: a proof compares
+        lengths, so one that fails says that something is missing, not that what is shared is wrong. The check
+        that does compare numbers rejects all files that it was computed from.
+        """
+        declared = self._declared or ()
+        others = Sharing(prefix.packed for prefix in declared if prefix.key not in keys)
+        for prefix in declared:
             if prefix.key in keys:
-                self._discard([use.record for use in uses_of(self.shelf.records, prefix.packed)])
+                shared = others.reach(prefix.packed)
+                uses = uses_of(self.shelf.records, prefix.packed)
+                self._discard([use.record for use in uses if use.end > shared])
 
     def _discard(self, records: Sequence[Record]) -> None:
         self.shelf.forget(records)
@@ -179,78 +139,15 @@ class Keeper:
         # Or what one thread has found out could be undone by one that looked before.
         with self._want_lock:
             known, declared = self._known, self._declared
-            found = known.found() if known is not None else None
             wanted = None
-            if found is not None and declared is not None:
-                wanted = Wanted([prefix.packed for prefix in declared], found[1])
+            if known is not None and declared is not None:
+                wanted = Wanted([prefix.packed for prefix in declared], known.digest)
             self._writer.want(wanted)
 
-    # --- writing, on the engine's thread -----------------------------------------------------------
-
     def make_piece(self, store: WarmStore, guard: Guard | None) -> tuple[Piece | None] | None:
-        """Look for the next file to write, at one prefix a call: a request may wait.
-
-        Returns:
-            None while there are others to look at; else the file, or (None,) when there is none to write now.
-
-        Raises:
-            MemoryError: There is no room for it now.
-        """
+        """See `Pieces.make`. On the engine's thread."""
         known = self._known
-        found = known.found() if known is not None else None
-        if known is None or found is None or not self._is_packable:
-            return (None,)
-        if self._removals != self.shelf.removals:
-            self._removals = self.shelf.removals
-            self._complete = set()
-        ends = store.held_ends()
-        self._complete.intersection_update(key for _, key, _ in ends)
-        left = [end for end in ends if end[1] not in self._complete and end[0] in known.forms]
-        if not left:
-            return (None,)
-        is_quantised, key, node = left[0]
-        form, path, tokens = known.forms[is_quantised], node.path(), node.path_tokens()
-        stretch = self._unwritten(tokens, path, form, found[1])
-        if stretch is None:
-            self._complete.add(key)
-            return None
-        source = Source(found[0], known.model, self.tokens_per_s)
-        return (self._piece(tokens, path, form, stretch, source, guard),)
-
-    def _unwritten(
-        self, tokens: Tokens, path: Sequence[Node[Span]], form: Form, digest: str
-    ) -> Stretch | None:
-        nodes = [Stretch(node.start, node.end, node.payload.snapshot is not None) for node in path]
-        per_token = max((node.payload.rows_bytes / len(node.tokens) for node in path), default=0.0)
-        piece_tokens = max(1, int(self._piece_bytes / max(per_token, 1.0)))
-        uses = uses_of(records_of(self.shelf.records, form, digest), tokens)
-        return next_unwritten(uses, nodes, piece_tokens, has_rows=form.has_rows)
-
-    def _piece(
-        self,
-        tokens: Tokens,
-        path: Sequence[Node[Span]],
-        form: Form,
-        stretch: Stretch,
-        source: Source,
-        guard: Guard | None,
-    ) -> Piece | None:
-        node = next(node for node in path if stretch.end <= node.end)
-        rows = [
-            part and layers.rows_between(part, stretch.start - node.start, stretch.end - node.start)
-            for part in node.payload.rows
-        ]
-        snapshot = node.payload.snapshot if stretch.has_snapshot else None
-        state = State(stretch.start, rows, snapshot)
-        # Once as arrays, once as the file, once while that grows.
-        if guard is not None and not guard.has_room(3 * (layers.nbytes(rows) + layers.nbytes(snapshot))):
-            raise MemoryError
-        try:
-            return to_piece(tokens[: stretch.end], state, form, source, time.time())
-        except UnpackableError as error:
-            self._is_packable = False
-            self.tell.failed("write", str(error))
-            return None
+        return self._pieces.make(known, store, guard, self.tokens_per_s) if known is not None else (None,)
 
     # --- reading -----------------------------------------------------------------------------------
 
@@ -283,11 +180,10 @@ class Keeper:
 
     def _choose(self, known: Known, requests: Sequence[Request]) -> Choice:
         """Which files to read. On the reader's thread."""
-        identity, digest = known.identity.result(_IDENTITY_PATIENCE)
         self._report(self.shelf.refresh())
-        choice, others = choose(self.shelf.records, requests, digest)
+        choice, others = choose(self.shelf.records, requests, known.digest)
         for record in others:
-            self.tell.differs(record, differences(identity, record.identity))
+            self.tell.differs(record, differences(known.identity, record.identity))
         return choice
 
     def _report(self, errors: Sequence[DamagedError]) -> None:

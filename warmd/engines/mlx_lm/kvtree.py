@@ -6,15 +6,16 @@ request gets a cache of its own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import mlx.core as mx
 
 from warmd.engines.mlx_lm import layers
 from warmd.engines.mlx_lm.layers import Kind, Rows
-from warmd.engines.mlx_lm.state import Layout, Snapshot, Span, gap
+from warmd.engines.mlx_lm.runs import rows_of
+from warmd.engines.mlx_lm.state import Layout, Run, Snapshot, Span, gap
 from warmd.radix import Node, RadixTree, Sharing, Tokens
 
 MIN_SHARED = 16
@@ -23,10 +24,6 @@ MIN_SHARED = 16
 _FOLD_FACTOR = 8
 """A node is joined with its only child unless it is so many times longer: copying it would cost more than it
 brings."""
-
-
-Run: TypeAlias = tuple[int, int, list[Rows | None]]
-"""Rows of a run of tokens: its start and end on the path, and those of each part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,48 +140,44 @@ class KVTree:
         last = self._layout.snapshot(cache)
         parts = list(layers.parts(cache))
         cache.clear()
-        useful = {position: taken for position, taken in snapshots.items() if position >= self._floor}
-        at = {**useful, len(tokens): last}
+        at = {} if last is None else {**snapshots, len(tokens): last}
+        return self._grow(tokens, at, (), lambda spans: self._take_rows(parts, spans))
+
+    def graft(self, tokens: Tokens, runs: Sequence[Run], snapshots: Mapping[int, Snapshot]) -> None:
+        """Take over state that was loaded, keeping of it what is not held yet and of use to a wanted prefix.
+
+        Args:
+            tokens: The path up to its end.
+            runs: Each going on where the last one ends; the first begins no later than where the tree parts
+                from the path. Each one gets a node of its own.
+            snapshots: By position on the path.
+        """
+
+        def take_rows(spans: Sequence[tuple[int, int]]) -> list[list[Rows | None]]:
+            parts = range(len(self._layout.kinds))
+            rows = [[rows_of(runs, start, end, index) for index in parts] for start, end in spans]
+            mx.eval(layers.arrays_of(rows))
+            return rows
+
+        self.tidy(self._grow(tokens, snapshots, [end for _, end, _ in runs], take_rows))
+
+    def _grow(
+        self,
+        tokens: Tokens,
+        snapshots: Mapping[int, Snapshot],
+        stops: Iterable[int],
+        take_rows: Callable[[Sequence[tuple[int, int]]], list[list[Rows | None]]],
+    ) -> Node[Span]:
+        """Add what is not there of a path, in nodes that end at stops and where there is a snapshot."""
+        at = {position: taken for position, taken in snapshots.items() if position >= self._floor}
         node, done = self._tree.walk(tokens)
         if done < node.end:
             node = self._cut(node, done)
         self._fill_in(node, at)
-        spans = layers.positions(at if last is not None else (), done, len(tokens))
-        rows = self._take_rows(parts, spans)
-        for (start, end), own in zip(spans, rows, strict=True):
+        spans = layers.positions((*at, *stops), done, len(tokens))
+        for (start, end), own in zip(spans, take_rows(spans), strict=True):
             node = self._tree.attach(node, tokens[start:end], Span(own, at.get(end)))
         return node
-
-    def graft(self, tokens: Tokens, pieces: Sequence[Run], snapshots: Mapping[int, Snapshot]) -> Node[Span]:
-        """Take over state that was loaded, keeping of it what is not held yet.
-
-        Args:
-            tokens: The path up to its end.
-            pieces: Start, end and rows, each going on where the last one ends; the first begins no later than
-                where the tree parts from the path.
-            snapshots: By position on the path.
-
-        Returns:
-            The node that ends with the last token.
-        """
-        node, done = self._tree.walk(tokens)
-        if done < node.end:
-            node = self._cut(node, done)
-        for start, end, rows in pieces:
-            if end > done:
-                own = [part and layers.rows_between(part, done - start, end - start) for part in rows]
-                mx.eval(layers.arrays_of(own))
-                node = self._tree.attach(node, tokens[done:end], Span(own, None))
-                done = end
-        self._fill_in(node, {at: taken for at, taken in snapshots.items() if at >= self._floor})
-        return node
-
-    def prune(self, node: Node[Span], start: int) -> None:
-        """Undo a graft: free what a path that nothing else needs holds from a position on."""
-        while node.parent is not None and node.start >= start and not node.children and not node.payload.held:
-            parent = node.parent
-            self._tree.remove(node)
-            node = parent
 
     def _take_rows(self, parts: list[Any], spans: Sequence[tuple[int, int]]) -> list[list[Rows | None]]:
         rows: list[list[Rows | None]] = [[None] * len(parts) for _ in spans]
@@ -197,11 +190,11 @@ class KVTree:
             parts[index] = None
         return rows
 
-    def _fill_in(self, node: Node[Span], snapshots: Mapping[int, Snapshot | None]) -> None:
+    def _fill_in(self, node: Node[Span], snapshots: Mapping[int, Snapshot]) -> None:
         """Snapshots at positions that are on the path already."""
         path = {above.end: above for above in node.path()}
         for position, snapshot in sorted(snapshots.items()):
-            if snapshot is None or position > node.end:
+            if position > node.end:
                 continue
             if position in path and path[position].payload.snapshot is not None:
                 continue
@@ -242,7 +235,7 @@ class KVTree:
                 self.tidy(before)
         self.tidy(node)
 
-    def _forget_part(self, key: str, without: int = 0) -> None:
+    def _forget_part(self, key: str, without: Sharing | None = None) -> None:
         node = self._parts.pop(key, None)
         if node is not None:
             self.tidy(node, without=without)
@@ -250,12 +243,13 @@ class KVTree:
     def _is_part(self, node: Node[Span]) -> bool:
         return any(part is node for part in self._parts.values())
 
-    def drop(self, key: str, wanted: Tokens | None) -> None:
+    def drop(self, key: str, wanted: Tokens | None, doubtful: Sharing | None = None) -> None:
         """Free exactly what nothing else needs of a prefix.
 
         Args:
             key: The prefix; one that nobody knows is ignored.
-            wanted: Its tokens if it is wanted: what is there of it may be wrong.
+            wanted: Its tokens if it is wanted.
+            doubtful: Wanted prefixes of which what is there may be wrong: they need nothing of it.
         """
         node = self.ends.pop(key, None)
         if node is not None:
@@ -264,8 +258,8 @@ class KVTree:
             deepest, done = self._tree.walk(wanted)
             node = deepest if deepest.end == done else None
         if node is not None:
-            self.tidy(node, without=int(wanted is not None))
-        self._forget_part(key, without=int(wanted is not None))
+            self.tidy(node, without=doubtful)
+        self._forget_part(key, without=doubtful)
 
     def wanted_changed(self, keys: Collection[str]) -> None:
         """What leads to no wanted prefix goes, and what these share is joined or kept apart."""
@@ -274,8 +268,8 @@ class KVTree:
             if node.parent is not None:
                 self.tidy(node)
 
-    def tidy(self, node: Node[Span], *, without: int = 0) -> None:
-        """Free what no more than `without` of the wanted prefixes could use at a node and above it."""
+    def tidy(self, node: Node[Span], *, without: Sharing | None = None) -> None:
+        """Free what none of the wanted prefixes, but for those left out, could use at a node and above it."""
         while node.parent is not None and not node.children and node.payload.held is None:
             reach, parent = self._wanted.reach(node.path_tokens(), without=without), node.parent
             if reach < self._floor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,37 +11,13 @@ from warmd.disk.cover import Use
 from warmd.disk.errors import DamagedError
 from warmd.disk.pace import FIRST_PATIENCE, allowed_seconds
 from warmd.disk.reader import Failed, Item, Planned, Read, Reader
-from warmd.engines.mlx_lm import layers
 from warmd.engines.mlx_lm.guard import Guard
-from warmd.engines.mlx_lm.kvtree import KVTree, Run
-from warmd.engines.mlx_lm.layers import Kind
-from warmd.engines.mlx_lm.packing import Form, State, from_bytes
-from warmd.engines.mlx_lm.prefill import empty_cache
-from warmd.engines.mlx_lm.recheck import beginning_differs, end_differs
-from warmd.engines.mlx_lm.runs import reach_of, runs_of, up_to
-from warmd.engines.mlx_lm.state import Snapshot, Span
+from warmd.engines.mlx_lm.intake import Request, WrongStateError, reach_of, runs_of, take_in, up_to
+from warmd.engines.mlx_lm.packing import State, from_bytes
 from warmd.engines.mlx_lm.store import WarmStore
-from warmd.radix import Node, Tokens
 
 TURN = 0.01
 """Seconds for which the engine's thread waits for the disk before it looks after others."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What to load, as far as the engine's thread knows.
-
-    Attributes:
-        form: How the state is kept.
-        tokens: The path; less than the prefix where its end is kept in another form.
-        done: Tokens of it that are held already.
-        least: With fewer tokens nothing can be begun.
-    """
-
-    form: Form
-    tokens: Tokens
-    done: int
-    least: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +90,8 @@ class Loading:
         self._guard = guard
         self._choice: Choice | None = None
         self._states: list[tuple[Use, State]] = []
+        self._uses: Sequence[Use] = ()
+        self._intake: Iterator[int | None] | None = None
         self._seconds = 0.0
         self._allowed = FIRST_PATIENCE
         self._reader = disk.open_reader(lambda: self._choose(requests))
@@ -124,11 +102,16 @@ class Loading:
         return self._choice.uses
 
     def step(self) -> bool:
-        """Take in the next file; True once there are no more. What is wrong with the disk is no error."""
+        """Look at the next file or, after the last one, do a step of taking all in; True once that is done.
+
+        Raises:
+            Exception: Something unexpected; what is wrong with the disk is no error.
+        """
         began = time.monotonic()
-        item = self._reader.take(TURN)
         try:
-            return self._step(item)
+            if self._intake is not None:
+                return self._take_in(self._intake)
+            return self._step(self._reader.take(TURN))
         finally:
             # Not what passes between two steps: the thread may have served requests.
             self._seconds += time.monotonic() - began
@@ -140,20 +123,23 @@ class Loading:
             return self._begin(item.uses)
         if isinstance(item, Read):
             return not self._take(item) and self._finish()
-        if isinstance(item, Failed) and item.use is not None:
+        if isinstance(item, Failed):
             self._fail(item.use, item.error)
         return self._finish()
 
-    def _fail(self, use: Use, error: DamagedError | OSError) -> None:
-        if isinstance(error, DamagedError):
+    def _fail(self, use: Use | None, error: Exception) -> None:
+        if not isinstance(error, (DamagedError, OSError)):
+            raise error
+        # A folder that cannot be looked at is told by the writer.
+        if use is not None and isinstance(error, DamagedError):
             self._disk.reject([use], error.reason)
-        else:
+        elif use is not None and isinstance(error, OSError):
             self._disk.unreadable(use, f"it cannot be read: {error.strerror or type(error).__name__}")
 
     def abandon(self) -> None:
         """Stop here, and let go of what has been read."""
         self._reader.cancel()
-        self._states = []
+        self._states, self._intake = [], None
 
     def _begin(self, uses: Sequence[Use]) -> bool:
         if not uses or self._choice is None:
@@ -203,6 +189,7 @@ class Loading:
     # --- all there is has been read --------------------------------------------------------------
 
     def _finish(self) -> bool:
+        """True where there is nothing to take in."""
         self._reader.cancel()
         states, self._states = self._states, []
         if self._choice is None or not states:
@@ -212,69 +199,27 @@ class Loading:
         end = reach_of(runs, snapshots, request.form)
         if end < max(request.least, request.done + 1):
             return True
-        self._put(request, states, up_to(runs, end), {at: s for at, s in snapshots.items() if at <= end})
-        return True
+        self._uses = [use for use, _ in states]
+        self._intake = take_in(
+            request,
+            up_to(runs, end),
+            {at: snapshot for at, snapshot in snapshots.items() if at <= end},
+            self._store,
+            self._provider,
+            self._guard,
+            is_checked=self._disk.is_checked,
+        )
+        return False
 
-    def _put(
-        self,
-        request: Request,
-        states: Sequence[tuple[Use, State]],
-        runs: list[Run],
-        snapshots: dict[int, Snapshot],
-    ) -> None:
-        end, form = runs[-1][1], request.form
-        tokens = request.tokens[:end]
-        tree = self._store.tree(is_quantised=form.is_quantised)
-        depth = tree.depth(tokens) if tree is not None else 0
-        if (tree is not None and tree.layout.kinds != form.kinds) or runs[0][0] > depth:
-            # What it was to go on from may have been dropped.
-            return
-        cache = self._like(form, runs, snapshots.get(end), end) if tree is None else []
-        is_checked = self._disk.is_checked and self._can_check(end)
-        is_right = not is_checked or self._is_beginning_right(form, runs[0], tokens)
-        if is_right:
-            tree, node = self._store.take_in(tokens, cache, runs, snapshots)
-            is_right = not is_checked or self._is_end_right(form, tree, node, tokens, request.done)
-        if not is_right:
-            self._disk.reject([use for use, _ in states], "what the model computes differs from it")
-            return
-        size = sum(use.record.nbytes for use, _ in states)
-        self.loaded = Loaded(end - request.done, size, self._seconds)
-
-    def _is_beginning_right(self, form: Form, run: Run, tokens: Tokens) -> bool:
-        """Before anything is taken in: snapshots may belong to places that are held already."""
-        start, end, rows = run
-        if form.is_cuttable or not form.has_rows or start > 0:
-            return True
-        return not beginning_differs(self._provider, form, rows, tokens[:end])
-
-    def _is_end_right(self, form: Form, tree: KVTree, node: Node[Span], tokens: Tokens, done: int) -> bool:
-        """On top of what has been taken in, which goes again where it is not."""
-        if not form.is_cuttable:
-            return True
-        is_right = False
+    def _take_in(self, intake: Iterator[int | None]) -> bool:
         try:
-            is_right = not end_differs(self._provider, form, tree, node, tokens)
-        finally:
-            if not is_right:
-                self._store.take_out(tree, node, done)
-        return is_right
-
-    def _can_check(self, end: int) -> bool:
-        """A sample takes as much room as a request."""
-        if self._guard is None:
+            end = next(intake)
+        except WrongStateError:
+            self._disk.reject(self._uses, "what the model computes differs from it")
             return True
-        cost = self._guard.cost
-        return self._guard.has_room(cost.peak(end) if cost is not None else 0)
-
-    def _like(self, form: Form, runs: Sequence[Run], snapshot: Snapshot | None, end: int) -> list[Any]:
-        """A cache laid out as the state is, never computed."""
-
-        def make(index: int, kind: Kind, like: Any) -> Any:
-            if kind is Kind.ROWS:
-                rows = [own for _, _, parts in runs if (own := parts[index]) is not None]
-                return layers.make_part(like, rows, end, 0)
-            return snapshot[index] if kind is Kind.SNAPSHOT and snapshot is not None else like
-
-        parts = (make(index, *each) for index, each in enumerate(zip(form.kinds, form.likes, strict=True)))
-        return layers.regroup(empty_cache(self._provider), parts)
+        if end is None:
+            return False
+        if end and self._choice is not None:
+            size = sum(use.record.nbytes for use in self._uses)
+            self.loaded = Loaded(end - self._choice.request.done, size, self._seconds)
+        return True

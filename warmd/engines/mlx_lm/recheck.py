@@ -7,19 +7,18 @@ cannot be cut, only the first positions can be computed for little; they say whe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import mlx.core as mx
-from mlx.utils import tree_map
 
 from warmd.engines.mlx_lm import layers
-from warmd.engines.mlx_lm.kvtree import KVTree
-from warmd.engines.mlx_lm.layers import Rows
+from warmd.engines.mlx_lm.layers import Kind, Rows
 from warmd.engines.mlx_lm.packing import Form
 from warmd.engines.mlx_lm.prefill import compute, empty_cache
-from warmd.engines.mlx_lm.state import Span
-from warmd.radix import Node, Tokens
+from warmd.engines.mlx_lm.runs import rows_of
+from warmd.engines.mlx_lm.state import Run
+from warmd.radix import Tokens
 
 POSITIONS = 4
 _TOLERANCES = {mx.float32: 0.02}
@@ -28,59 +27,68 @@ _TOLERANCE, _QUANTISED_TOLERANCE = 0.15, 0.3
 state that belongs to something else comes to about 1.4."""
 
 
-def end_differs(provider: Any, form: Form, tree: KVTree, node: Node[Span], tokens: Tokens) -> bool:
-    """True when state that can be cut, and ends with a node, is not what the model computes.
+def recheck(
+    provider: Any, form: Form, runs: Sequence[Run], tokens: Tokens, base: list[Any] | None
+) -> Iterator[bool | None]:
+    """Compute a sample, one position a step: a request that comes waits for no more than that.
 
     Args:
         provider: mlx-lm's `ModelProvider`.
         form: How the state is kept.
-        tree: Has it.
-        node: Where it ends.
-        tokens: The path to there.
+        runs: What was loaded; only looked at.
+        tokens: The path up to its end.
+        base: A cache of what is before it, nobody else's; None where there is nothing.
+
+    Yields:
+        None after each position, then whether what the model computes is what was loaded.
     """
-    end = node.end
-    start = max(node.start, end - POSITIONS)
-    below = tree.match(tokens, start) if start else None
-    if start and (below is None or below.length != start):
-        # Quantised state that short is not handed out.
-        return False
-    cache = tree.copy(below, end - start) if below is not None else empty_cache(provider)
-    cache = compute(provider, cache, _ids(tokens[start:end]))
-    return _differs(cache, form, node.payload.rows, node.start, start, end)
+    first, end = runs[0][0], len(tokens)
+    if form.is_cuttable:
+        start = max(first, end - POSITIONS)
+        cache = _on_top(provider, form, base, runs, start, end - start)
+    elif form.has_rows and first == 0:
+        start, end, cache = 0, min(end, POSITIONS), empty_cache(provider)
+    else:
+        yield True
+        return
+    for token in tokens[start:end]:
+        cache = compute(provider, cache, mx.array([[token]]))
+        yield None
+    held = [rows_of(runs, start, end, index) for index in range(len(form.kinds))]
+    yield _is_right(cache, form, held, start, end)
 
 
-def beginning_differs(provider: Any, form: Form, rows: Sequence[Rows | None], tokens: Tokens) -> bool:
-    """True when the first rows are not what the model computes, where not all of the state can be cut.
-
-    Args:
-        provider: mlx-lm's `ModelProvider`.
-        form: How the state is kept.
-        rows: Of each part, from the first token on.
-        tokens: Those of the rows.
-    """
-    end = min(len(tokens), POSITIONS)
-    cache = compute(provider, empty_cache(provider), _ids(tokens[:end]))
-    return _differs(cache, form, rows, 0, 0, end)
-
-
-def _differs(
-    cache: list[Any], form: Form, rows: Sequence[Rows | None], rows_start: int, start: int, end: int
-) -> bool:
-    """Compare a cache with rows that begin at `rows_start`, from one position to another."""
-    for part, own, like in zip(layers.parts(cache), rows, form.likes, strict=True):
+def _is_right(cache: list[Any], form: Form, held: Sequence[Rows | None], start: int, end: int) -> bool:
+    """Compare a cache, from one position to another, with rows."""
+    for part, own, like in zip(layers.parts(cache), held, form.likes, strict=True):
         if own is None:
             continue
-        held = tree_map(lambda array: array[..., start - rows_start : end - rows_start, :], own)
         expected = _plain(layers.cut_rows(part, start, end), part)
-        for one, other in zip(expected, _plain(held, like), strict=True):
+        for one, other in zip(expected, _plain(own, like), strict=True):
             # Not the other way round: nothing that is compared with NaN is true.
-            if not _distance(one, other) <= _tolerance(held):
-                return True
-    return False
+            if not _distance(one, other) <= _tolerance(own):
+                return False
+    return True
 
 
-def _ids(tokens: Sequence[int]) -> mx.array:
-    return mx.array(list(tokens))[None]
+def _on_top(
+    provider: Any, form: Form, base: list[Any] | None, runs: Sequence[Run], end: int, more: int
+) -> list[Any]:
+    """A cache of a base and, behind it, of runs up to a position (lazy); with room for more tokens."""
+    if end == 0:
+        return empty_cache(provider)
+    first = runs[0][0]
+    below = list(layers.parts(base)) if base is not None else []
+
+    def make(index: int, kind: Kind, like: Any) -> Any:
+        if kind is not Kind.ROWS:
+            return layers.hand_out(like)
+        pieces = [layers.first_rows((below[index].keys, below[index].values), first)] if below else []
+        own = rows_of(runs, first, end, index)
+        return layers.make_part(like, [*pieces, own] if own is not None else pieces, end, more)
+
+    parts = (make(index, *each) for index, each in enumerate(zip(form.kinds, form.likes, strict=True)))
+    return layers.regroup(empty_cache(provider), parts)
 
 
 def _plain(rows: Rows, like: Any) -> list[mx.array]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from warmd.disk.errors import NotNowError
+from warmd.disk.identity import Weights, digest_of, weights_of
 from warmd.disk.writer import Piece
 from warmd.engines.base import EngineDiedError, Identity, LiveRequest
 from warmd.engines.mlx_lm.desk import Desk, Job
@@ -88,11 +90,27 @@ class EngineRoom:
             provider.cli_args.chat_template_args,
             provider.processor,
         )
-        unwarmable = self._agreed(self._measure(provider, folders))
-        self.loaded = LoadedModel(Identity(str(model_path), self._loads, unwarmable), request_path)
+        weights = self._weights(folders)
+        unwarmable = self._agreed(self._measure(provider, weights))
+        fingerprint = digest_of(weights) if weights else ""
+        identity = Identity(str(model_path), self._loads, unwarmable, fingerprint)
+        self.loaded = LoadedModel(identity, request_path)
         self.notify()
 
-    def _measure(self, provider: Any, folders: Mapping[str, Path]) -> str | None:
+    def _weights(self, folders: Mapping[str, Path]) -> Mapping[str, Weights] | None:
+        """What tells a model's files from others; None where one cannot be read.
+
+        Some megabytes of each file, which have just been read: little beside the loading itself.
+        """
+        try:
+            return {name: weights_of(folder) for name, folder in folders.items()}
+        except OSError as error:
+            if self.keeper is not None:
+                reason = error.strerror or type(error).__name__
+                self.keeper.tell.failed("identify", f"the model's files cannot be read: {reason}")
+            return None
+
+    def _measure(self, provider: Any, weights: Mapping[str, Weights] | None) -> str | None:
         """Find out what the model's state costs; returns why it cannot be kept at all, if so."""
         self.store.reset(quantising(provider.cli_args))
         self.guard.model_loaded(None)
@@ -100,9 +118,9 @@ class EngineRoom:
         try:
             run = trace(provider.model, provider.draft_model)
             self.guard.model_loaded(measure(run, self.pace.max_tokens, provider.cli_args))
-            if self.keeper is not None:
+            if self.keeper is not None and weights is not None:
                 forms = forms_of(run, provider.cli_args)
-                self.keeper.model_loaded(folders, forms, provider.cli_args, str(provider.model_key[0]))
+                self.keeper.model_loaded(weights, forms, provider.cli_args, str(provider.model_key[0]))
         except UnkeepableError as error:
             return str(error)
         except Exception:  # noqa: BLE001 - a model that does not run says so when it is used
@@ -157,11 +175,18 @@ class EngineRoom:
             self.notify()
 
     def next_piece(self) -> Piece | None:
-        """The next file to write, from the engine's thread. On the writer's, which waits for it."""
+        """The next file to write, from the engine's thread. On the writer's, which waits for it.
+
+        Raises:
+            NotNowError: The model or the engine goes away, or there is no room.
+        """
         keeper = self.keeper
         if keeper is None:
             return None
-        return self.desk.submit(Job(lambda: keeper.make_piece(self.store, self.guard))).result()[0]
+        try:
+            return self.desk.submit(Job(lambda: keeper.make_piece(self.store, self.guard))).result()[0]
+        except (ModelGoneError, EngineDiedError, MemoryError) as error:
+            raise NotNowError from error
 
     def thread_ended(self, death: EngineDiedError | None) -> None:
         """The engine's thread has ended: by itself when `death` says why. On the engine's thread."""

@@ -16,6 +16,9 @@ from warmd.radix import Node
 Snapshot = list[Any]
 """Copies of the parts of kind SNAPSHOT at one position, None for every other part."""
 
+Run = tuple[int, int, list[Rows | None]]
+"""Rows of a run of tokens: its start and end on the path, and those of each part."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import mlx.core as mx
 
 from warmd.engines.base import Held, Prefix
-from warmd.engines.mlx_lm.kvtree import MIN_SHARED, KVTree, Match, Run
-from warmd.engines.mlx_lm.state import Layout, Snapshot, Span
+from warmd.engines.mlx_lm.kvtree import MIN_SHARED, KVTree, Match
+from warmd.engines.mlx_lm.state import Layout, Run, Snapshot, Span
 from warmd.radix import Node, Sharing, Tokens, pack
 
 
@@ -151,6 +151,10 @@ class WarmStore:
         """True when another wanted prefix parts from this one there."""
         return position in self._points(prefix)
 
+    def branch_points(self, tokens: Tokens) -> frozenset[int]:
+        """Where wanted prefixes part on a path, or one of them ends on it."""
+        return self._sharing.branch_points(tokens)
+
     def _points(self, prefix: Prefix) -> frozenset[int]:
         found = self._sharing.branch_points(prefix.packed) if prefix.key in self._wanted else frozenset()
         return frozenset(point for point in found if point >= MIN_SHARED)
@@ -206,12 +210,12 @@ class WarmStore:
             Bytes held for it.
         """
         with self._changing():
-            tree = self._tree_for(cache, len(prefix))
+            tree = self._tree_for(Layout.of(cache, len(prefix)), len(prefix))
             tree.hold(tree.deposit(prefix.packed, cache, snapshots), prefix.key)
             for other in self._trees.values():
                 if other is not tree and prefix.key in self._wanted:
                     # A warming that was stopped before the state was quantised has left a part there.
-                    other.drop(prefix.key, prefix.packed)
+                    other.drop(prefix.key, prefix.packed, Sharing([prefix.packed]))
             self._hits.setdefault(prefix.key, 0)
         return self._kv_bytes[prefix.key]
 
@@ -220,32 +224,23 @@ class WarmStore:
     ) -> None:
         """Keep what a warming that was stopped has come to, as far as a declared prefix can use it."""
         with self._changing():
-            tree = self._tree_for(cache, done)
+            tree = self._tree_for(Layout.of(cache, done), done)
             key = prefix.key if prefix.key in self._wanted else None
             tree.keep_part(tree.deposit(prefix.packed[:done], cache, snapshots), key)
 
     def take_in(
-        self, tokens: Tokens, cache: list[Any], pieces: Sequence[Run], snapshots: Mapping[int, Snapshot]
-    ) -> tuple[KVTree, Node[Span]]:
-        """Take over state that was loaded; nothing is held of it until a prefix is.
+        self, tokens: Tokens, layout: Layout, runs: Sequence[Run], snapshots: Mapping[int, Snapshot]
+    ) -> None:
+        """Take over state that was loaded, as far as a declared prefix can use it.
 
         Args:
             tokens: The path up to its end.
-            cache: One of such a layout; only looked at.
-            pieces: See `KVTree.graft`.
+            layout: Of the state.
+            runs: See `KVTree.graft`.
             snapshots: By position.
-
-        Returns:
-            The tree, and the node that ends with the last token.
         """
         with self._changing():
-            tree = self._tree_for(cache, len(tokens))
-            return tree, tree.graft(tokens, pieces, snapshots)
-
-    def take_out(self, tree: KVTree, node: Node[Span], start: int) -> None:
-        """Undo that, from a position on."""
-        with self._changing():
-            tree.prune(node, start)
+            self._tree_for(layout, len(tokens)).graft(tokens, runs, snapshots)
 
     def tree(self, *, is_quantised: bool) -> KVTree | None:
         """The tree of such state; None while there is none."""
@@ -264,12 +259,11 @@ class WarmStore:
         """The least length of a prefix that is held quantised; None where none is."""
         return self._quantising.first if self._quantising is not None else None
 
-    def _tree_for(self, cache: list[Any], tokens: int) -> KVTree:
+    def _tree_for(self, layout: Layout, tokens: int) -> KVTree:
         quantised_from = self.quantised_from
         is_quantised = quantised_from is not None and tokens >= quantised_from
         if is_quantised not in self._trees:
             floor = quantised_from if is_quantised and quantised_from is not None else 1
-            layout = Layout.of(cache, tokens)
             self._trees[is_quantised] = KVTree(
                 layout, self._sharing, floor=floor, spacing=self.checkpoints.spacing
             )
@@ -284,11 +278,12 @@ class WarmStore:
 
     def drop(self, keys: Collection[str]) -> None:
         """Free what only these prefixes needed, also of wanted ones that are held in part only."""
+        wanted = {key: self._wanted[key].packed for key in keys if key in self._wanted}
+        doubtful = Sharing(wanted.values())
         with self._changing():
             for key in keys:
-                wanted = self._wanted.get(key)
                 for tree in self._trees.values():
-                    tree.drop(key, wanted.packed if wanted is not None else None)
+                    tree.drop(key, wanted.get(key), doubtful)
                 self._hits.pop(key, None)
 
     def free_checkpoints(self) -> bool:
