@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from warmd.config import expand_home, load_settings
 from warmd.errors import UsageError, WarmdError
+from warmd.parser import add_command
 from warmd.prompts import InvalidPromptsError, load_document
 
 if TYPE_CHECKING:
@@ -28,12 +29,12 @@ WIDE = 4000
 
 def add_parser(subparsers: Any) -> None:
     """Add the command's parser."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "bench",
-        help="measure what warming is worth with your model and prompts",
+        run,
+        summary="measure what warming is worth with your model and prompts",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--model", metavar="M", required=True, help="model folder or Hugging Face name")
     parser.add_argument("--prompts", metavar="FILE", help="the warm-prompts file (default: from the config)")
@@ -44,7 +45,7 @@ def add_parser(subparsers: Any) -> None:
     key = parser.add_mutually_exclusive_group()
     key.add_argument("--api-key-env", metavar="NAME", help="environment variable with that server's API key")
     key.add_argument("--api-key-file", metavar="FILE", help="file with that server's API key")
-    parser.set_defaults(run=run, takes_more=True)
+    parser.set_defaults(takes_more=True)
 
 
 def run(args: argparse.Namespace, more: list[str]) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from warmd.commands.plural import counted
+from warmd.parser import add_command
 
 DESCRIPTION = """\
 Wait for the next live chat request, take what every request of that agent begins with (leading system and
@@ -26,12 +27,12 @@ _AROUND = 20
 
 def add_parser(subparsers: Any) -> None:
     """Add the command's parser."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "capture",
-        help="make an entry out of what an agent sends",
+        run,
+        summary="make an entry out of what an agent sends",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("name", metavar="NAME", help="of the entry")
     parser.add_argument(
@@ -54,7 +55,6 @@ def add_parser(subparsers: Any) -> None:
         help="take only a request that begins with what `warmd status` suggests",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, with the texts")
-    parser.set_defaults(run=run)
 
 
 def _seconds(text: str) -> float:

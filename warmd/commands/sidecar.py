@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from warmd.config import expand_home, load_settings
+from warmd.parser import add_command
 
 DESCRIPTION = """\
 Keep the prompts file's entries warm in a server that speaks OpenAI's chat interface over HTTP: LM Studio,
@@ -18,12 +19,12 @@ how much of a prompt came from its cache, proves that it did."""
 
 def add_parser(subparsers: Any) -> None:
     """Add the command's parser."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "sidecar",
-        help="keep prompts warm in another server, over HTTP",
+        run,
+        summary="keep prompts warm in another server, over HTTP",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--base-url", metavar="URL", required=True, help="such as http://localhost:1234/v1")
     parser.add_argument("--prompts", metavar="FILE", help="the warm-prompts file (default: from the config)")
@@ -36,7 +37,6 @@ def add_parser(subparsers: Any) -> None:
         choices=["DEBUG", "INFO", "WARNING", "ERROR"],
         help="the lowest level that is logged (default: from the config)",
     )
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
