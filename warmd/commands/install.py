@@ -14,7 +14,7 @@ from typing import Any
 from warmd.commands.options import port_number, seconds_or_zero
 from warmd.config import Settings, config_path, expand_home, load_settings
 from warmd.control.place import state_folder
-from warmd.engines.mlx_lm.folder import model_folder
+from warmd.engines.model_folder import model_folder
 from warmd.errors import UsageError
 from warmd.launchd.agent import Agent, Plist, build_plist, flag_value, to_bytes
 from warmd.launchd.errors import PortTakenError

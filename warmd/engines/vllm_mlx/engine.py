@@ -16,7 +16,7 @@ from vllm_mlx.engine.simple import SimpleEngine
 
 from warmd.config import WarmSettings
 from warmd.engines.base import Held, Identity, LiveRequest, Prefix, Warmed
-from warmd.engines.mlx_lm.pace import Pace
+from warmd.engines.pace import Pace
 from warmd.engines.vllm_mlx.batched import BatchedStore
 from warmd.engines.vllm_mlx.render import RequestPath
 from warmd.engines.vllm_mlx.simple import SimpleStore
