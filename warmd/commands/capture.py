@@ -89,14 +89,14 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--replace goes with --save")
     max_bytes = load_settings().prompts.max_bytes
     path = Path(ask("status")["document"]["path"])
+    # Nobody should make an agent talk for nothing.
     if args.save:
-        # Nobody should make an agent talk for nothing.
         check_name(path, args.name, replace=args.replace, max_bytes=max_bytes)
-    print(_waiting(args), file=sys.stderr)
     limit = {"seconds": args.timeout} if args.timeout is not None else {}
-    found = ask(
-        "capture", timeout=None, name=args.name, requests=args.common, suggested=args.suggested, **limit
-    )
+    order = {"name": args.name, "requests": args.common, "suggested": args.suggested, **limit}
+    ask("capture", dry_run=True, **order)
+    print(_waiting(args), file=sys.stderr)
+    found = ask("capture", timeout=None, **order)
     saved = _save(path, args, found, max_bytes) if args.save else None
     if args.json:
         print(json.dumps({**found, "saved": saved}, indent=2))

@@ -57,9 +57,8 @@ def run(args: argparse.Namespace) -> int:
     base_url = parse_base_url(args.base_url)
     api_key = read_api_key(args.api_key_env, expand_home(args.api_key_file) if args.api_key_file else None)
     prompts = expand_home(args.prompts or settings.prompts.path).absolute()
-    # Without the file of the settings: that is the server's, which may run as well.
     level: Any = (args.log_level or settings.log.level).lower()
-    log = open_log(sys.stderr, level=level)
+    log = open_log(sys.stderr, settings, level=level)
     foreign.capture(log, log.level)
     foreign.capture_stderr(log)
     return Sidecar(prompts, base_url, args.model, api_key, settings, log).run()
