@@ -23,7 +23,8 @@ DESCRIPTION = """\
 Start a server of its own with a model and a copy of a prompts file, and measure for each entry: time to first
 token cold, warm, and of the user's words alone; tokens prefilled for an edit and for a restart; bytes held;
 and what a live request loses to warming. Your prompts file and a daemon that runs are left alone. Flags of
-mlx_lm.server are accepted and passed on."""
+mlx_lm.server are accepted and passed on; a server of vllm-mlx can only be what it is compared with. What is
+going on is told on standard error."""
 WIDE = 4000
 
 
@@ -52,6 +53,10 @@ def run(args: argparse.Namespace, more: list[str]) -> int:
     """Measure and print."""
     if args.rounds < 1:
         raise UsageError("--rounds: expected at least 1")
+    if any(flag.partition("=")[0] == "--engine" for flag in more):
+        raise UsageError(
+            "--engine: bench measures mlx-lm's server; a running one of vllm-mlx can be compared with it"
+        )
     settings = load_settings()
     path = expand_home(args.prompts or settings.prompts.path).absolute()
     try:
@@ -94,7 +99,7 @@ async def _measure(order: Order, args: argparse.Namespace) -> BenchResult:
 
 
 def _say(line: str) -> None:
-    if sys.stderr is not None and sys.stderr.isatty():
+    if sys.stderr is not None:
         print(line, file=sys.stderr, flush=True)
 
 

@@ -7,6 +7,7 @@ names it before anything is served, and `tests/engines/mlx_lm/test_seams.py` fai
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 
 from warmd.engines import templates
 from warmd.engines.seams import Seams, find_missing
@@ -78,8 +79,10 @@ class EngineNeedsError(CannotStartError):
     """The installed mlx-lm does not have what the embedded engine needs."""
 
     def __init__(self, missing: list[str]) -> None:
+        hint = "; vllm-mlx wants an older one: --engine vllm-mlx serves with that" if _has_vllm_mlx() else ""
         super().__init__(
-            f"the embedded engine needs mlx-lm {TESTED} (found {_installed()}); missing: {', '.join(missing)}"
+            f"the embedded engine needs mlx-lm {TESTED} (found {_installed()}{hint}); "
+            f"missing: {', '.join(missing)}"
         )
 
 
@@ -91,6 +94,10 @@ def check_seams() -> None:
     """
     if missing := find_missing(SEAMS):
         raise EngineNeedsError(missing)
+
+
+def _has_vllm_mlx() -> bool:
+    return find_spec("vllm_mlx") is not None
 
 
 def _installed() -> str:
