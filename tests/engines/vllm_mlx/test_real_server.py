@@ -244,3 +244,32 @@ def test_a_stop_in_mid_warming_ends_with_0(
     with warm_server(models["llama"], tmp_path, BATCHED, entries=[long], home=home) as server:
         server.wait_for("entry.warming", entry="long")
         assert server.stop(signal.SIGINT) == 0
+
+
+def test_a_stop_does_not_wait_for_ever_for_what_vllm_mlx_writes(
+    models: dict[str, Path], tmp_path: Path, home: dict[str, str]
+) -> None:
+    write(tmp_path / "prompts.json", [CODER])
+    arguments = ("--engine", "vllm-mlx", BATCHED)
+    module = "tests.engines.vllm_mlx.slow_save"
+    with serving(
+        models["llama"], tmp_path / "prompts.json", *arguments, environment=home, module=module
+    ) as server:
+        server.wait_for("entry.warmed", entry="coder")
+        assert server.stop() == 0
+        stopped = server.seen("daemon.stopped")
+        assert [line["exit_code"] for line in stopped] == [0]
+        assert stopped[0]["reason"].startswith("SIGTERM; vllm-mlx had not ended in time")
+
+
+def test_what_vllm_mlx_has_written_is_served_after_a_restart(
+    models: dict[str, Path], tmp_path: Path, home: dict[str, str]
+) -> None:
+    model = models["llama"]
+    with warm_server(model, tmp_path, BATCHED, entries=[CODER], home=home) as server:
+        size = server.wait_for("entry.warmed", entry="coder")["tokens"]
+        assert server.stop() == 0
+    with warm_server(model, tmp_path, BATCHED, entries=[CODER], home=home) as server:
+        again = server.wait_for("entry.warmed", entry="coder")
+        assert (again["tokens"], again["new_tokens"]) == (size, 0)
+        assert server.stop() == 0

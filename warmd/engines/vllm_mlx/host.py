@@ -13,16 +13,18 @@ import os
 import re
 import socket
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import anyio
 import anyio.to_thread
 import uvicorn
 from anyio.abc import TaskGroup
 from vllm_mlx import cli, server
+from vllm_mlx.memory_cache import MemoryAwarePrefixCache
 
 from warmd import foreign
 from warmd.capture.handler import refuse_capture
@@ -36,6 +38,7 @@ from warmd.engines.model_folder import ModelError, check_model_folder
 from warmd.engines.vllm_mlx.address import listen
 from warmd.engines.vllm_mlx.app import WithSite, attach_to_lifespan
 from warmd.engines.vllm_mlx.engine import VllmMlxEngine
+from warmd.engines.vllm_mlx.saving import saved_whole
 from warmd.errors import CannotStartError, UsageError
 from warmd.events import FOREIGN, make_event
 from warmd.following import follow_signals
@@ -47,9 +50,12 @@ from warmd.web.live import Live
 from warmd.web.recent import Recent
 from warmd.web.site import Site
 
+LATE = "vllm-mlx had not ended in time, and what it was writing to disk is left out"
 NO_CAPTURE = "beside vllm-mlx only the tokens of requests are seen: there is nothing to capture"
 DRAIN_SECONDS = 2
 """How long answers may go on after a stop."""
+STOP_SECONDS = 4.5
+"""How long a stop may take in all: vllm-mlx waits for what it computes, and writes its cache to disk."""
 STARTED_SECONDS = 60.0
 """A server that has run for so long has started, also where its model is loaded only when a request comes."""
 
@@ -122,7 +128,11 @@ class Host:
             raise
 
     def _listen_and_serve(self) -> None:
-        with control_of(self._state, self.log) as control, self._seams(control):
+        with (
+            control_of(self._state, self.log) as control,
+            self._seams(control),
+            saved_whole(MemoryAwarePrefixCache),
+        ):
             self._socket = listen(self._args.host, self._args.port)
             with contextlib.closing(self._socket):
                 self._serve()
@@ -211,6 +221,10 @@ class Host:
         self.stop_reason = await follow_signals(daemon, tasks)
         self.log(make_event("daemon.stopping", reason=self.stop_reason))
         self._server.should_exit = True
+        # From a thread: what holds vllm-mlx up may hold this event loop up, too.
+        bound = threading.Timer(STOP_SECONDS, _end, (self.log, f"{self.stop_reason}; {LATE}"))
+        bound.daemon = True
+        bound.start()
 
     def _current(self) -> Any:
         """The engine that is loaded now. Of several models one is followed for as long as it stays."""
@@ -257,8 +271,12 @@ def serve(host: Host) -> int:
         host.log(make_event("daemon.stopped", level="error", exit_code=error.exit_code, reason=str(error)))
         error.is_told = True
         raise
-    host.log.summarise(everything=True)
-    host.log(make_event("daemon.stopped", exit_code=0, reason=host.stop_reason))
+    _end(host.log, host.stop_reason)
+
+
+def _end(log: Log, reason: str) -> NoReturn:
+    log.summarise(everything=True)
+    log(make_event("daemon.stopped", exit_code=0, reason=reason))
     # Threads of vllm-mlx that are still at work would hold the process up, or abort it.
     os._exit(0)
 
