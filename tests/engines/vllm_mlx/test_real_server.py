@@ -85,7 +85,11 @@ def test_requests_begin_from_what_was_warmed_and_answer_as_cold_ones(
     cold = []
     arguments = (BATCHED, "--disable-prefix-cache")
     with warm_server(model, tmp_path, *arguments, entries=[CODER, TOOLED], home=home) as server:
-        server.wait_for("engine.unwarmable")
+        reason = server.wait_for("engine.unwarmable")["reason"]
+        assert "leave out --disable-prefix-cache" in reason
+        assert {(found["state"], found["reason"]) for found in status(server)["entries"]} == {
+            ("unwarmable", reason)
+        }
         for entry in (CODER, TOOLED):
             cold += [text(ask(server, model, entry, content, max_tokens=12)) for content in texts]
     warm = []

@@ -216,7 +216,7 @@ class VllmMlxEngine:
 def unwarmable(engine: Any) -> str | None:
     """Why nothing can be kept warm in an engine, in one line, or None."""
     if engine.is_mllm:
-        return "warmd keeps nothing warm in vllm-mlx's multimodal engine"
+        return "the model is multimodal: warmd keeps nothing warm in vllm-mlx's engine for those"
     if isinstance(engine, SimpleEngine):
         return None
     if not isinstance(engine, BatchedEngine):
