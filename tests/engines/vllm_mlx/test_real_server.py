@@ -15,6 +15,9 @@ from typing import Any
 import pytest
 
 from tests.serving.process import Json, Server, serving, text, write
+from warmd.control.client import ask_at
+from warmd.control.errors import ControlFailedError
+from warmd.control.place import socket_path
 
 pytestmark = pytest.mark.skipif(
     find_spec("vllm_mlx") is None, reason="vllm-mlx is not installed (it needs mlx-lm below 0.32)"
@@ -87,6 +90,7 @@ def test_requests_begin_from_what_was_warmed_and_answer_as_cold_ones(
     with warm_server(model, tmp_path, *arguments, entries=[CODER, TOOLED], home=home) as server:
         reason = server.wait_for("engine.unwarmable")["reason"]
         assert "leave out --disable-prefix-cache" in reason
+        server.wait_for("daemon.ready")
         assert {(found["state"], found["reason"]) for found in status(server)["entries"]} == {
             ("unwarmable", reason)
         }
@@ -129,6 +133,9 @@ def test_an_edit_costs_what_it_changes_and_what_is_cleared_comes_back(
         assert server.wait_for("entry.warmed", entry="coder")["new_tokens"] == again["tokens"]
         ask(server, model, edited, "Hello")
         assert server.wait_for("live.hit", entry="coder")["cached"] == again["tokens"]
+        # It would wait for ever.
+        with pytest.raises(ControlFailedError, match="only the tokens of requests are seen"):
+            ask_at(socket_path(server.state_folder), "capture", {})
 
 
 def test_a_model_that_comes_late_and_goes_when_idle_is_warm_each_time_it_is_there(
