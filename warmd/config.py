@@ -144,7 +144,7 @@ class StateSettings:
 class LogSettings:
     """`[log]`"""
 
-    file: str = _setting(AUTO, "the log file of `warmd serve`", check=_check_no_nul)
+    file: str = _setting(AUTO, "the log file of `warmd serve` and `warmd sidecar`", check=_check_no_nul)
     level: str = _setting("info", "the lowest level that is logged", check=_check_level)
     max_bytes: str = _setting("10MiB", "a larger file is set aside", check=_check_log_size)
     keep: int = _setting(5, "how many that were set aside are kept", 0)

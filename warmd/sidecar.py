@@ -10,8 +10,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from warmd import foreign
+from warmd.capture.handler import refuse_capture
 from warmd.config import Settings
-from warmd.control.errors import ControlError
 from warmd.control.handlers import make_handlers
 from warmd.control.place import state_folder
 from warmd.control.run import Control, control_of
@@ -21,6 +21,9 @@ from warmd.errors import CannotStartError
 from warmd.events import FOREIGN, make_event
 from warmd.following import follow_signals
 from warmd.logs import Log
+from warmd.upkeep import summarise_repeats
+
+NO_CAPTURE = "a sidecar does not see the server's requests: there is nothing to capture"
 
 
 @dataclass(slots=True)
@@ -59,6 +62,7 @@ class Sidecar:
             self.exit_code, self.stop_reason = error.exit_code, str(error)
         level: Any = None if self.exit_code == 0 else "error"
         stopped = make_event("daemon.stopped", level=level, exit_code=self.exit_code, reason=self.stop_reason)
+        self.log.summarise(everything=True)
         self.log(stopped)
         return self.exit_code
 
@@ -72,8 +76,10 @@ class Sidecar:
             try:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._follow_signals, daemon, tasks)
+                    tasks.start_soon(summarise_repeats, self.log)
                     # Whoever reads that it is ready may call commands at once.
-                    await tasks.start(control.serve, {**make_handlers(daemon), "capture": _cannot_capture})
+                    handlers = {**make_handlers(daemon), "capture": refuse_capture(NO_CAPTURE)}
+                    await tasks.start(control.serve, handlers)
                     await daemon.run()
             except* Exception as group:  # noqa: BLE001 - whatever it is, the process must not live on half
                 broken = group
@@ -85,8 +91,3 @@ class Sidecar:
         self.stop_reason = await follow_signals(daemon, tasks)
         self.log(make_event("daemon.stopping", reason=self.stop_reason))
         tasks.cancel_scope.cancel()
-
-
-async def _cannot_capture(arguments: dict[str, Any]) -> Any:
-    """It would wait for ever."""
-    raise ControlError("a sidecar does not see the server's requests: there is nothing to capture")

@@ -96,7 +96,9 @@ class Running:
 
 
 @contextmanager
-def running(kind: str, python: str, model: Path, file: Path, home: Path) -> Iterator[Running]:
+def running(
+    kind: str, python: str, model: Path, file: Path, home: Path, **variables: str
+) -> Iterator[Running]:
     """One of `SERVERS`, warming a file; its cache on disk is in `home`."""
     port, is_seed = free_port(), kind == SERVERS[0]
     own = ["serve", "--port", str(port)]
@@ -114,7 +116,7 @@ def running(kind: str, python: str, model: Path, file: Path, home: Path) -> Iter
                 command,
                 stdout=stream,
                 stderr=stream,
-                env={**os.environ, **state},
+                env={**os.environ, **state, **variables},
                 cwd=Path(__file__).parents[2],
             )
         try:

@@ -23,10 +23,10 @@ from warmd.daemon import Daemon
 from warmd.engines.mlx_lm.engine import MlxLmEngine
 from warmd.engines.mlx_lm.generator import WarmingResponseGenerator, WatchedModelProvider
 from warmd.engines.mlx_lm.guard import Guard
-from warmd.engines.mlx_lm.pace import Pace
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
 from warmd.engines.mlx_lm.room import EngineRoom
 from warmd.engines.mlx_lm.store import WarmStore
+from warmd.engines.pace import Pace
 from warmd.events import Event
 from warmd.memory.readings import Limit, Reading
 

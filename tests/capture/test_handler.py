@@ -11,7 +11,7 @@ import pytest
 
 from tests.explain.examples import Json, system, tool, user
 from tests.test_daemon import Running, entry, running
-from warmd.capture.handler import capture_handler
+from warmd.capture.handler import capture_handler, refuse_capture
 from warmd.control.errors import ControlError
 from warmd.engines.base import Chat, LiveRequest
 from warmd.errors import RenderError
@@ -70,6 +70,19 @@ async def test_the_next_chat_request_is_captured(path: Path) -> None:
         assert found.result["problem"] is None
         # Nothing was added to what is kept warm.
         assert it.states() == {"a": "warm"}
+
+
+async def test_a_dry_run_says_what_is_wrong_and_waits_for_nothing(path: Path) -> None:
+    async with running(path) as it:
+        await it.applied(1)
+        assert await capture_handler(it.daemon)({"name": "x", "dry_run": True}) == {}
+        with pytest.raises(ControlError, match="from 1 to 32"):
+            await capture_handler(it.daemon)({"requests": 99, "dry_run": True})
+
+
+async def test_where_there_is_nothing_to_see_it_is_refused() -> None:
+    with pytest.raises(ControlError, match=r"^nothing is seen$"):
+        await refuse_capture("nothing is seen")({"dry_run": True})
 
 
 async def test_several_requests(path: Path) -> None:

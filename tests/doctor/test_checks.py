@@ -18,7 +18,7 @@ from warmd.disk.files import Files
 from warmd.doctor import daemon, engine, files, service
 from warmd.doctor.engine import Engine
 from warmd.doctor.finding import Finding
-from warmd.engines.mlx_lm.folder import model_folder
+from warmd.engines.model_folder import model_folder
 from warmd.launchd.agent import build_plist
 from warmd.launchd.launchctl import JobState
 from warmd.launchd.ready import Address, Readiness

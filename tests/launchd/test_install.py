@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from warmd.engines.mlx_lm.folder import ModelError
+from warmd.engines.model_folder import ModelError
 from warmd.errors import UsageError
 from warmd.launchd.install import (
     RootError,

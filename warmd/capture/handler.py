@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -33,12 +33,14 @@ class Order:
         requests: How many.
         seconds: For how long; None for as long as the client waits.
         suggested: Only for those that begin with what was prefilled cold again and again.
+        dry_run: Wait for nothing: only say what is wrong with the rest.
     """
 
     name: str
     requests: int = 1
     seconds: float | None = None
     suggested: bool = False
+    dry_run: bool = False
 
     @classmethod
     def read(cls, arguments: dict[str, Any]) -> Order:
@@ -47,7 +49,7 @@ class Order:
         Raises:
             ControlError: They are not right.
         """
-        if unknown := sorted(set(arguments) - {"name", "requests", "seconds", "suggested"}):
+        if unknown := sorted(set(arguments) - {field.name for field in fields(cls)}):
             raise ControlError(f"unknown argument {unknown[0][:40]!r}")
         order = cls(**{"name": "captured", **arguments})
         if not isinstance(order.name, str):
@@ -57,9 +59,23 @@ class Order:
         is_time = type(order.seconds) in (int, float) and 0 < (order.seconds or 0) < math.inf
         if order.seconds is not None and not is_time:
             raise ControlError("seconds: expected a number above 0")
-        if not isinstance(order.suggested, bool):
-            raise ControlError("suggested: expected true or false")
+        for key in ("suggested", "dry_run"):
+            if not isinstance(getattr(order, key), bool):
+                raise ControlError(f"{key}: expected true or false")
         return order
+
+
+def refuse_capture(reason: str) -> Callable[[dict[str, Any]], Awaitable[Any]]:
+    """The handler of `capture` beside an engine that does not show what clients send: it would wait for ever.
+
+    Args:
+        reason: In one line.
+    """
+
+    async def handle(arguments: dict[str, Any]) -> Any:
+        raise ControlError(reason)
+
+    return handle
 
 
 def capture_handler(daemon: Daemon) -> Callable[[dict[str, Any]], Awaitable[Any]]:
@@ -67,6 +83,8 @@ def capture_handler(daemon: Daemon) -> Callable[[dict[str, Any]], Awaitable[Any]
 
     async def handle(arguments: dict[str, Any]) -> Any:
         order = Order.read(arguments)
+        if order.dry_run:
+            return {}
         try:
             requests = await _wait(daemon.traffic, order)
             chats = [request.chat for request in requests if request.chat is not None]

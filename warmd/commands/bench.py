@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from warmd.config import expand_home, load_settings
 from warmd.errors import UsageError, WarmdError
+from warmd.parser import add_command
 from warmd.prompts import InvalidPromptsError, load_document
 
 if TYPE_CHECKING:
@@ -22,18 +23,19 @@ DESCRIPTION = """\
 Start a server of its own with a model and a copy of a prompts file, and measure for each entry: time to first
 token cold, warm, and of the user's words alone; tokens prefilled for an edit and for a restart; bytes held;
 and what a live request loses to warming. Your prompts file and a daemon that runs are left alone. Flags of
-mlx_lm.server are accepted and passed on."""
+mlx_lm.server are accepted and passed on; a server of vllm-mlx can only be what it is compared with. What is
+going on is told on standard error."""
 WIDE = 4000
 
 
 def add_parser(subparsers: Any) -> None:
     """Add the command's parser."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "bench",
-        help="measure what warming is worth with your model and prompts",
+        run,
+        summary="measure what warming is worth with your model and prompts",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--model", metavar="M", required=True, help="model folder or Hugging Face name")
     parser.add_argument("--prompts", metavar="FILE", help="the warm-prompts file (default: from the config)")
@@ -44,13 +46,17 @@ def add_parser(subparsers: Any) -> None:
     key = parser.add_mutually_exclusive_group()
     key.add_argument("--api-key-env", metavar="NAME", help="environment variable with that server's API key")
     key.add_argument("--api-key-file", metavar="FILE", help="file with that server's API key")
-    parser.set_defaults(run=run, takes_more=True)
+    parser.set_defaults(takes_more=True)
 
 
 def run(args: argparse.Namespace, more: list[str]) -> int:
     """Measure and print."""
     if args.rounds < 1:
         raise UsageError("--rounds: expected at least 1")
+    if any(flag.partition("=")[0] == "--engine" for flag in more):
+        raise UsageError(
+            "--engine: bench measures mlx-lm's server; a running one of vllm-mlx can be compared with it"
+        )
     settings = load_settings()
     path = expand_home(args.prompts or settings.prompts.path).absolute()
     try:
@@ -93,7 +99,7 @@ async def _measure(order: Order, args: argparse.Namespace) -> BenchResult:
 
 
 def _say(line: str) -> None:
-    if sys.stderr is not None and sys.stderr.isatty():
+    if sys.stderr is not None:
         print(line, file=sys.stderr, flush=True)
 
 

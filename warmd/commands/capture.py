@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from warmd.commands.plural import counted
+from warmd.parser import add_command
 
 DESCRIPTION = """\
 Wait for the next live chat request, take what every request of that agent begins with (leading system and
@@ -26,12 +27,12 @@ _AROUND = 20
 
 def add_parser(subparsers: Any) -> None:
     """Add the command's parser."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "capture",
-        help="make an entry out of what an agent sends",
+        run,
+        summary="make an entry out of what an agent sends",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("name", metavar="NAME", help="of the entry")
     parser.add_argument(
@@ -54,7 +55,6 @@ def add_parser(subparsers: Any) -> None:
         help="take only a request that begins with what `warmd status` suggests",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, with the texts")
-    parser.set_defaults(run=run)
 
 
 def _seconds(text: str) -> float:
@@ -89,14 +89,14 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--replace goes with --save")
     max_bytes = load_settings().prompts.max_bytes
     path = Path(ask("status")["document"]["path"])
+    # Nobody should make an agent talk for nothing.
     if args.save:
-        # Nobody should make an agent talk for nothing.
         check_name(path, args.name, replace=args.replace, max_bytes=max_bytes)
-    print(_waiting(args), file=sys.stderr)
     limit = {"seconds": args.timeout} if args.timeout is not None else {}
-    found = ask(
-        "capture", timeout=None, name=args.name, requests=args.common, suggested=args.suggested, **limit
-    )
+    order = {"name": args.name, "requests": args.common, "suggested": args.suggested, **limit}
+    ask("capture", dry_run=True, **order)
+    print(_waiting(args), file=sys.stderr)
+    found = ask("capture", timeout=None, **order)
     saved = _save(path, args, found, max_bytes) if args.save else None
     if args.json:
         print(json.dumps({**found, "saved": saved}, indent=2))

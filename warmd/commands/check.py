@@ -15,7 +15,7 @@ from warmd.commands.options import add_memory_limit, with_memory_limit
 from warmd.config import expand_home, load_settings
 from warmd.errors import UsageError
 from warmd.lint import lint_file
-from warmd.parser import json_object
+from warmd.parser import add_command, json_object
 from warmd.prompts import InvalidPromptsError, load_document
 
 DESCRIPTION = """\
@@ -27,13 +27,7 @@ Warnings say what in the texts looks as if it were another in each request; they
 
 def add_parser(subparsers: Any) -> None:
     """Add the command's parser."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "check",
-        help="check a prompts file",
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = add_command(subparsers, "check", run, summary="check a prompts file", description=DESCRIPTION)
     parser.add_argument("file", metavar="FILE", nargs="?", help="the file (default: from the config)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
@@ -41,7 +35,6 @@ def add_parser(subparsers: Any) -> None:
     )
     add_memory_limit(parser)
     _add_server_flags(parser)
-    parser.set_defaults(run=run)
 
 
 def _add_server_flags(parser: argparse.ArgumentParser) -> None:

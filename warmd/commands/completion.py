@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
+from warmd.parser import add_command
+
 DESCRIPTION = """\
 Print a completion script. In zsh: `warmd completion zsh > "${fpath[1]}/_warmd"`. In bash: add
 `eval "$(warmd completion bash)"` to ~/.bashrc. In fish:
@@ -17,15 +19,14 @@ _KINDS = {"FILE": "FILE", "DIR": "DIRECTORY"}
 
 def add_parser(subparsers: Any) -> None:
     """Add the command's parser."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "completion",
-        help="print a completion script for a shell",
+        run,
+        summary="print a completion script for a shell",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from warmd.commands.plural import counted
 from warmd.control.protocol import one_line
 from warmd.doctor.finding import Finding
 from warmd.doctor.scene import examine
+from warmd.parser import add_command
 
 DESCRIPTION = """\
 Look at everything that warmd depends on, and say what is wrong and how to put it right. Changes nothing.
@@ -22,15 +23,8 @@ _MARKS = {"ok": "ok", "warning": "WARNING", "problem": "PROBLEM", "unknown": "-"
 
 def add_parser(subparsers: Any) -> None:
     """Add the command's parser."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "doctor",
-        help="find out what is wrong",
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = add_command(subparsers, "doctor", run, summary="find out what is wrong", description=DESCRIPTION)
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

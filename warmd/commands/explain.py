@@ -10,6 +10,7 @@ from typing import Any
 
 from warmd.commands.plural import counted
 from warmd.explain.excerpt import WIDTH, visible
+from warmd.parser import add_command
 
 DESCRIPTION = """\
 Show why live requests that began like an entry did not start from all of it: the two texts around their
@@ -21,16 +22,11 @@ Json = dict[str, Any]
 
 def add_parser(subparsers: Any) -> None:
     """Add the command's parser."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "explain",
-        help="show why requests missed an entry",
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = add_command(
+        subparsers, "explain", run, summary="show why requests missed an entry", description=DESCRIPTION
     )
     parser.add_argument("name", metavar="NAME", nargs="?", help="the entry (default: all)")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

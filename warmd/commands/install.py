@@ -14,7 +14,7 @@ from typing import Any
 from warmd.commands.options import port_number, seconds_or_zero
 from warmd.config import Settings, config_path, expand_home, load_settings
 from warmd.control.place import state_folder
-from warmd.engines.mlx_lm.folder import model_folder
+from warmd.engines.model_folder import model_folder
 from warmd.errors import UsageError
 from warmd.launchd.agent import Agent, Plist, build_plist, flag_value, to_bytes
 from warmd.launchd.errors import PortTakenError
@@ -35,6 +35,7 @@ from warmd.launchd.protected import protected_by
 from warmd.launchd.ready import Address, wait_until_ready
 from warmd.launchd.service import Service
 from warmd.logfile import log_file_path
+from warmd.parser import add_command
 
 DESCRIPTION = """\
 Install `warmd serve` as a LaunchAgent of this user: it starts at login, and again when it fails. Writes the
@@ -47,13 +48,7 @@ WAIT_SECONDS = 120.0
 
 def add_parser(subparsers: Any) -> None:
     """Add the command's parser."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "install",
-        help="run as a Mac service",
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = add_command(subparsers, "install", run, summary="run as a Mac service", description=DESCRIPTION)
     parser.add_argument(
         "--model", metavar="M", help="model folder or Hugging Face name (default: what is installed)"
     )
@@ -72,7 +67,6 @@ def add_parser(subparsers: Any) -> None:
         help="print the LaunchAgent, notes on standard error, and do nothing",
     )
     parser.add_argument("flags", metavar="FLAG", nargs="*", help="after --: flags for mlx_lm.server")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

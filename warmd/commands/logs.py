@@ -13,6 +13,7 @@ from warmd.config import load_settings
 from warmd.errors import UsageError, WarmdError
 from warmd.logfile import log_file_path
 from warmd.nearest import nearest_of
+from warmd.parser import add_command
 
 DESCRIPTION = """\
 Show the log file and what was rotated out of it, oldest first, in local time. Exit code 0: shown, also where
@@ -21,13 +22,7 @@ no line is wanted. 1: there is no log, it cannot be read, or it knows no entry o
 
 def add_parser(subparsers: Any) -> None:
     """Add the command's parser."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "logs",
-        help="show the log",
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = add_command(subparsers, "logs", run, summary="show the log", description=DESCRIPTION)
     parser.add_argument("-f", "--follow", action="store_true", help="go on with new lines until ^C")
     parser.add_argument("--entry", metavar="NAME", help="only lines about this entry")
     parser.add_argument(
@@ -38,7 +33,6 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("-n", "--lines", metavar="N", type=_count, help="only the last N of what is there")
     parser.add_argument("--json", action="store_true", help="print the lines as they are")
-    parser.set_defaults(run=run)
 
 
 def _count(text: str) -> int:

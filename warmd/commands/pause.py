@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from warmd.control.client import ask
+from warmd.parser import add_command
 
 DESCRIPTION = """\
 Warm nothing until `warmd resume` or the daemon's next start. What is being warmed stops at its next chunk;
@@ -14,14 +15,7 @@ what is warm stays so. Exit code 4: no daemon is running."""
 
 def add_parser(subparsers: Any) -> None:
     """Add the command's parser."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "pause",
-        help="warm nothing for now",
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.set_defaults(run=run)
+    add_command(subparsers, "pause", run, summary="warm nothing for now", description=DESCRIPTION)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 from warmd.commands.wrong_file import consequence, error_lines
 from warmd.control.client import ask
 from warmd.control.protocol import one_line
+from warmd.parser import add_command
 
 DESCRIPTION = """\
 Have the daemon read its prompts file now, where it does not notice by itself (some network mounts).
@@ -17,14 +18,7 @@ Exit code 0: what the file says now is in force. 1: it is wrong, and the last go
 
 def add_parser(subparsers: Any) -> None:
     """Add the command's parser."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "reload",
-        help="read the prompts file now",
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.set_defaults(run=run)
+    add_command(subparsers, "reload", run, summary="read the prompts file now", description=DESCRIPTION)
 
 
 def run(args: argparse.Namespace) -> int:

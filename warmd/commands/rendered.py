@@ -133,9 +133,9 @@ def render_document(
 
     check_seams()
     from warmd.engines.mlx_lm.estimate import check_config
-    from warmd.engines.mlx_lm.folder import check_model_folder
     from warmd.engines.mlx_lm.guard import MlxMeter
     from warmd.engines.mlx_lm.tokenizer import load_request_path
+    from warmd.engines.model_folder import check_model_folder
 
     model = os.path.expanduser(model)  # noqa: PTH111 - it may be a hub name
     check_model_folder(model, needs_weights=False)

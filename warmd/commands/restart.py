@@ -14,6 +14,7 @@ from warmd.launchd.install import read_installed, refuse_root
 from warmd.launchd.places import plist_path
 from warmd.launchd.ready import Address
 from warmd.launchd.service import Service
+from warmd.parser import add_command
 
 DESCRIPTION = """\
 Restart the service (SIGTERM, then launchctl kickstart -k), and wait until the server takes requests. A change
@@ -23,12 +24,8 @@ launchd refuses, or the server has ended. 3: no launchctl."""
 
 def add_parser(subparsers: Any) -> None:
     """Add the command's parser."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "restart",
-        help="restart the Mac service",
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = add_command(
+        subparsers, "restart", run, summary="restart the Mac service", description=DESCRIPTION
     )
     parser.add_argument(
         "--wait",
@@ -37,7 +34,6 @@ def add_parser(subparsers: Any) -> None:
         default=WAIT_SECONDS,
         help="seconds to wait for the server (default: 120; 0 does not wait)",
     )
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,17 +6,18 @@ import argparse
 from typing import Any
 
 from warmd.control.client import ask
+from warmd.parser import add_command
 
 
 def add_parser(subparsers: Any) -> None:
     """Add the command's parser."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
+    add_command(
+        subparsers,
         "resume",
-        help="go on warming",
+        run,
+        summary="go on warming",
         description="Go on warming after `warmd pause`. Exit code 4: no daemon is running.",
-        allow_abbrev=False,
     )
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

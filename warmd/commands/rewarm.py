@@ -7,6 +7,7 @@ from typing import Any
 
 from warmd.control.client import ask
 from warmd.control.protocol import one_line
+from warmd.parser import add_command
 
 DESCRIPTION = """\
 Free entries and warm them again, whatever their state; what other entries begin with too is kept.
@@ -16,15 +17,10 @@ SHOWN = 10
 
 def add_parser(subparsers: Any) -> None:
     """Add the command's parser."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "rewarm",
-        help="free entries and warm them again",
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = add_command(
+        subparsers, "rewarm", run, summary="free entries and warm them again", description=DESCRIPTION
     )
     parser.add_argument("names", metavar="NAME", nargs="*", help="which entries (default: all)")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,17 +6,19 @@ import argparse
 import json
 from typing import Any
 
+from warmd.parser import add_command
 from warmd.prompts.json_schema import SCHEMA
 
 
 def add_parser(subparsers: Any) -> None:
     """Add the command's parser."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
+    add_command(
+        subparsers,
         "schema",
-        help="print the JSON schema of the prompts file",
+        run,
+        summary="print the JSON schema of the prompts file",
         description="Print the JSON schema of the prompts file, for editors that check as you type.",
     )
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from warmd.commands.options import add_memory_limit, with_memory_limit
 from warmd.config import Settings, expand_home, load_settings
 from warmd.errors import UsageError
+from warmd.parser import add_command
 
 if TYPE_CHECKING:
     from warmd.logs import Log
@@ -29,13 +30,8 @@ ENGINES = ("mlx-lm", "vllm-mlx")
 
 def add_parser(subparsers: Any) -> None:
     """Add the command's parser."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "serve",
-        help="serve a model and keep prompts warm",
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        # Otherwise --prompt-cache-size would be taken for --prompts.
-        allow_abbrev=False,
+    parser = add_command(
+        subparsers, "serve", run, summary="serve a model and keep prompts warm", description=DESCRIPTION
     )
     parser.add_argument("--model", metavar="M", help="model folder or Hugging Face name")
     parser.add_argument(
@@ -58,7 +54,7 @@ def add_parser(subparsers: Any) -> None:
         action="store_true",
         help="end with 0 when the fifth start within ten minutes fails (always so under launchd)",
     )
-    parser.set_defaults(run=run, takes_more=True)
+    parser.set_defaults(takes_more=True)
 
 
 def run(args: argparse.Namespace, more: list[str]) -> int:

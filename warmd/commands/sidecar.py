@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from warmd.config import expand_home, load_settings
+from warmd.parser import add_command
 
 DESCRIPTION = """\
 Keep the prompts file's entries warm in a server that speaks OpenAI's chat interface over HTTP: LM Studio,
@@ -18,12 +19,12 @@ how much of a prompt came from its cache, proves that it did."""
 
 def add_parser(subparsers: Any) -> None:
     """Add the command's parser."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "sidecar",
-        help="keep prompts warm in another server, over HTTP",
+        run,
+        summary="keep prompts warm in another server, over HTTP",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--base-url", metavar="URL", required=True, help="such as http://localhost:1234/v1")
     parser.add_argument("--prompts", metavar="FILE", help="the warm-prompts file (default: from the config)")
@@ -36,7 +37,6 @@ def add_parser(subparsers: Any) -> None:
         choices=["DEBUG", "INFO", "WARNING", "ERROR"],
         help="the lowest level that is logged (default: from the config)",
     )
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -57,9 +57,8 @@ def run(args: argparse.Namespace) -> int:
     base_url = parse_base_url(args.base_url)
     api_key = read_api_key(args.api_key_env, expand_home(args.api_key_file) if args.api_key_file else None)
     prompts = expand_home(args.prompts or settings.prompts.path).absolute()
-    # Without the file of the settings: that is the server's, which may run as well.
     level: Any = (args.log_level or settings.log.level).lower()
-    log = open_log(sys.stderr, level=level)
+    log = open_log(sys.stderr, settings, level=level)
     foreign.capture(log, log.level)
     foreign.capture_stderr(log)
     return Sidecar(prompts, base_url, args.model, api_key, settings, log).run()

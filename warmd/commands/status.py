@@ -11,6 +11,7 @@ from typing import Any
 
 from warmd.control.client import ask
 from warmd.control.errors import NoDaemonError
+from warmd.parser import add_command
 
 DESCRIPTION = """\
 Show what the running daemon keeps warm: each entry's state, the memory, the progress of the warming that is
@@ -22,16 +23,9 @@ WIDE = 4000
 
 def add_parser(subparsers: Any) -> None:
     """Add the command's parser."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "status",
-        help="show what is warm",
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = add_command(subparsers, "status", run, summary="show what is warm", description=DESCRIPTION)
     parser.add_argument("--json", action="store_true", help="print JSON (with --watch: one line a second)")
     parser.add_argument("--watch", action="store_true", help="refresh each second until ^C")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -23,6 +23,7 @@ from warmd.disk.shelf import Shelf
 from warmd.disk.writer import marking_lag
 from warmd.errors import WarmdError
 from warmd.memory.size import format_size
+from warmd.parser import add_command
 
 DESCRIPTION = """\
 The state of warm entries on disk, in the folder of [store] path. It works with and without a daemon.
@@ -53,18 +54,13 @@ class StoreError(WarmdError):
 
 def add_parser(subparsers: Any) -> None:
     """Add the command's parser."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "store",
-        help="show, check or remove warm state on disk",
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = add_command(
+        subparsers, "store", run, summary="show, check or remove warm state on disk", description=DESCRIPTION
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True, dest="action")
     for name, meaning in _ACTIONS.items():
         action = actions.add_parser(name, help=meaning, description=meaning, allow_abbrev=False)
         action.add_argument("--json", action="store_true", help="print JSON, in bytes and seconds")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -20,6 +20,7 @@ from warmd.launchd.places import log_folder, plist_path
 from warmd.launchd.purge import purge, purge_store
 from warmd.launchd.service import Service
 from warmd.memory.size import format_size
+from warmd.parser import add_command
 
 DESCRIPTION = """\
 Stop the service and remove its LaunchAgent. Settings, prompts, models and logs stay; with --purge what warmd
@@ -30,19 +31,14 @@ Exit code 0: it is gone, or was not there. 1: launchd or the file system refuses
 
 def add_parser(subparsers: Any) -> None:
     """Add the command's parser."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "uninstall",
-        help="remove the Mac service",
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = add_command(
+        subparsers, "uninstall", run, summary="remove the Mac service", description=DESCRIPTION
     )
     parser.add_argument(
         "--purge",
         action="store_true",
         help="also remove warmd's files in the state folder, and warm state on disk",
     )
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from warmd.commands.check_report import Report
 from warmd.commands.plural import counted
 from warmd.disk.files import Files
 from warmd.doctor.finding import Finding
-from warmd.engines.mlx_lm.folder import ModelError, check_model_folder
+from warmd.engines.model_folder import ModelError, check_model_folder
 from warmd.launchd.protected import protected_by
 from warmd.memory.size import format_size
 

@@ -18,7 +18,7 @@ from warmd.crash.quarantine import read_suspects
 from warmd.disk.place import store_folder
 from warmd.doctor import daemon, engine, files, service
 from warmd.doctor.finding import Finding
-from warmd.engines.mlx_lm.folder import model_folder
+from warmd.engines.model_folder import model_folder
 from warmd.errors import UsageError, WarmdError
 from warmd.launchd.agent import Plist, flag_value, serve_arguments, variables_of
 from warmd.launchd.launchctl import JobState, Launchctl, LaunchctlError, NoLaunchctlError

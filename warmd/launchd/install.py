@@ -9,7 +9,7 @@ from pathlib import Path
 
 from warmd.capture.files import write_atomically
 from warmd.config import config_path, expand_home
-from warmd.engines.mlx_lm.folder import check_model_folder
+from warmd.engines.model_folder import check_model_folder
 from warmd.errors import UsageError, WarmdError
 from warmd.launchd.agent import (
     CARRIED,

@@ -68,13 +68,16 @@ async def warm(engine: HttpEngine, item: Entry) -> Reported:
 
 async def test_an_entry_is_warmed_by_a_request_of_its_own_for_one_token() -> None:
     tool = {"type": "function", "function": {"name": "search", "parameters": {}}}
-    script = Script(usage=[usage(20), usage(120, 0)])
+    script = Script(usage=[usage(30), usage(20), usage(120, 0)])
     item = entry(tools=(tool,), chat_template_kwargs={"enable_thinking": False})
     with scripted(script) as url:
         async with Stage(url) as engine:
             assert Reported(100, 100, 0) == await warm(engine, item)
-    alone, request = script.requests
-    assert [message["role"] for message in alone["messages"]] == ["user"]
+    *shortest, request = script.requests
+    assert [[message["role"] for message in each["messages"]] for each in shortest] == [
+        ["user"],
+        ["system", "user"],
+    ]
     assert request == {
         "model": "small",
         "messages": [{"role": "system", "content": RULES}, {"role": "user", "content": "Hello."}],
@@ -101,7 +104,7 @@ async def test_the_words_of_a_last_user_turn_do_not_name_the_prefix() -> None:
 
 
 async def test_a_look_up_brings_other_words_each_time() -> None:
-    script = Script(usage=[usage(20), usage(120, 0), usage(125, 105)])
+    script = Script(usage=[usage(30), usage(20), usage(120, 0), usage(125, 105)])
     with scripted(script) as url:
         async with Stage(url) as engine:
             prefix = await engine.render(entry())
@@ -129,13 +132,13 @@ def test_a_part_of_a_block_may_be_missing(cached: int | None, size: int | None, 
 
 
 async def test_a_server_that_tells_nothing_of_its_cache_is_asked_once() -> None:
-    script = Script(usage=[usage(20), usage(120)])
+    script = Script(usage=[usage(30), usage(20), usage(120)])
     with scripted(script) as url:
         async with Stage(url) as engine:
             prefix = await engine.render(entry())
             assert Reported(100, None, None) == await engine.warm(prefix, lambda done: None)
             assert [await engine.look_up(entry(), prefix) for _ in range(3)] == [None] * 3
-            assert len(script.requests) == 3
+            assert len(script.requests) == 4
             assert list(engine.held()) == [prefix.key]
             await engine.drop([prefix.key])
             assert engine.held() == {}
@@ -148,7 +151,7 @@ async def test_requests_go_one_at_a_time() -> None:
             for number in range(8):
                 tasks.start_soon(warm, engine, entry({"role": "system", "content": str(number)}))
     assert script.most == 1
-    assert len(script.requests) == 9
+    assert len(script.requests) == 10
 
 
 async def test_another_model_is_another_identity_and_holds_nothing() -> None:

@@ -23,9 +23,9 @@ from warmd.engines.base import Prefix
 from warmd.engines.mlx_lm.engine import MlxLmEngine
 from warmd.engines.mlx_lm.guard import Guard
 from warmd.engines.mlx_lm.keeper import Keeper
-from warmd.engines.mlx_lm.pace import Pace
 from warmd.engines.mlx_lm.room import EngineRoom
 from warmd.engines.mlx_lm.store import WarmStore
+from warmd.engines.pace import Pace
 from warmd.memory.readings import Limit
 
 

@@ -13,11 +13,11 @@ from tests.toys import make_model
 from warmd.engines.mlx_lm.desk import Job
 from warmd.engines.mlx_lm.generator import WarmingResponseGenerator, WatchedBatchGenerator
 from warmd.engines.mlx_lm.guard import Guard
-from warmd.engines.mlx_lm.pace import Pace
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
 from warmd.engines.mlx_lm.queues import SteppingQueue
 from warmd.engines.mlx_lm.room import EngineRoom
 from warmd.engines.mlx_lm.store import WarmStore
+from warmd.engines.pace import Pace
 from warmd.memory.readings import Limit
 
 PROMPT = [[5, 6, 7, 8, 9]]

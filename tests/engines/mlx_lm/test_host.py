@@ -10,11 +10,13 @@ from warmd.config import Settings
 from warmd.control.run import Control
 from warmd.daemon import Daemon
 from warmd.engines.base import EngineDiedError
-from warmd.engines.mlx_lm.folder import ModelError
 from warmd.engines.mlx_lm.host import Host
 from warmd.engines.mlx_lm.ranks import Ranks
+from warmd.engines.model_folder import ModelError
+from warmd.errors import CannotStartError
 from warmd.logs import Log
 from warmd.testing import FakeEngine
+from warmd.upkeep import Upkeep
 
 
 class FaultyEngine(FakeEngine):
@@ -33,9 +35,14 @@ def make_host(path: Path) -> tuple[Host, io.StringIO]:
     return Host(path, [], Settings(), Log(stream)), stream
 
 
+async def run_daemon(host: Host, engine: FakeEngine, folder: Path) -> CannotStartError | None:
+    daemon, upkeep = Daemon(engine, folder / "p.json"), Upkeep(host.log, folder)
+    return await host._run_daemon(daemon, PROVIDER, NO_CONTROL, upkeep)
+
+
 async def test_an_unexpected_fault_of_the_daemon_ends_the_process_with_one(tmp_path: Path) -> None:
     host, stream = make_host(tmp_path / "p.json")
-    failure = await host._run_daemon(Daemon(FaultyEngine(), tmp_path / "p.json"), PROVIDER, NO_CONTROL)
+    failure = await run_daemon(host, FaultyEngine(), tmp_path)
     assert (failure, host.exit_code) == (None, 1)
     assert "LookupError" in stream.getvalue()
     assert "secret" not in stream.getvalue()
@@ -47,6 +54,6 @@ async def test_an_engine_that_never_started_means_that_the_model_cannot_be_loade
     engine.die("no such thing")
     host.be_one_of(Ranks())
     host._room.death = EngineDiedError("no such thing")
-    failure = await host._run_daemon(Daemon(engine, tmp_path / "p.json"), PROVIDER, NO_CONTROL)
+    failure = await run_daemon(host, engine, tmp_path)
     assert isinstance(failure, ModelError)
     assert str(failure) == "cannot load the model 'the-model': no such thing"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from warmd.engines.mlx_lm.folder import ModelError, check_adapter
 from warmd.engines.mlx_lm.hub import hub_reason, is_here, missing_model
+from warmd.engines.model_folder import ModelError, check_adapter
 
 NOT_HERE = "not a folder, not in the local cache, and cannot be downloaded"
 

@@ -15,13 +15,13 @@ from tests.engines.mlx_lm.warming import ids, make_provider, warm
 from warmd.engines.base import NoRoomError, Prefix
 from warmd.engines.mlx_lm.desk import Job
 from warmd.engines.mlx_lm.orders import Declare, Drop, Warm
-from warmd.engines.mlx_lm.pace import Pace
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
 from warmd.engines.mlx_lm.ranks import Ranks, Shard, problem_of
 from warmd.engines.mlx_lm.room import EngineRoom
 from warmd.engines.mlx_lm.shared_desk import RankError, SharedDesk
 from warmd.engines.mlx_lm.shared_guard import SharedGuard
 from warmd.engines.mlx_lm.store import WarmStore
+from warmd.engines.pace import Pace
 from warmd.memory.cost import Cost
 from warmd.memory.fake import FakeMeter
 from warmd.memory.readings import Limit

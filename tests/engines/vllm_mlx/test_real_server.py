@@ -15,6 +15,9 @@ from typing import Any
 import pytest
 
 from tests.serving.process import Json, Server, serving, text, write
+from warmd.control.client import ask_at
+from warmd.control.errors import ControlFailedError
+from warmd.control.place import socket_path
 
 pytestmark = pytest.mark.skipif(
     find_spec("vllm_mlx") is None, reason="vllm-mlx is not installed (it needs mlx-lm below 0.32)"
@@ -85,7 +88,12 @@ def test_requests_begin_from_what_was_warmed_and_answer_as_cold_ones(
     cold = []
     arguments = (BATCHED, "--disable-prefix-cache")
     with warm_server(model, tmp_path, *arguments, entries=[CODER, TOOLED], home=home) as server:
-        server.wait_for("engine.unwarmable")
+        reason = server.wait_for("engine.unwarmable")["reason"]
+        assert "leave out --disable-prefix-cache" in reason
+        server.wait_for("daemon.ready")
+        assert {(found["state"], found["reason"]) for found in status(server)["entries"]} == {
+            ("unwarmable", reason)
+        }
         for entry in (CODER, TOOLED):
             cold += [text(ask(server, model, entry, content, max_tokens=12)) for content in texts]
     warm = []
@@ -125,6 +133,9 @@ def test_an_edit_costs_what_it_changes_and_what_is_cleared_comes_back(
         assert server.wait_for("entry.warmed", entry="coder")["new_tokens"] == again["tokens"]
         ask(server, model, edited, "Hello")
         assert server.wait_for("live.hit", entry="coder")["cached"] == again["tokens"]
+        # It would wait for ever.
+        with pytest.raises(ControlFailedError, match="only the tokens of requests are seen"):
+            ask_at(socket_path(server.state_folder), "capture", {})
 
 
 def test_a_model_that_comes_late_and_goes_when_idle_is_warm_each_time_it_is_there(
@@ -244,3 +255,32 @@ def test_a_stop_in_mid_warming_ends_with_0(
     with warm_server(models["llama"], tmp_path, BATCHED, entries=[long], home=home) as server:
         server.wait_for("entry.warming", entry="long")
         assert server.stop(signal.SIGINT) == 0
+
+
+def test_a_stop_does_not_wait_for_ever_for_what_vllm_mlx_writes(
+    models: dict[str, Path], tmp_path: Path, home: dict[str, str]
+) -> None:
+    write(tmp_path / "prompts.json", [CODER])
+    arguments = ("--engine", "vllm-mlx", BATCHED)
+    module = "tests.engines.vllm_mlx.slow_save"
+    with serving(
+        models["llama"], tmp_path / "prompts.json", *arguments, environment=home, module=module
+    ) as server:
+        server.wait_for("entry.warmed", entry="coder")
+        assert server.stop() == 0
+        stopped = server.seen("daemon.stopped")
+        assert [line["exit_code"] for line in stopped] == [0]
+        assert stopped[0]["reason"].startswith("SIGTERM; vllm-mlx had not ended in time")
+
+
+def test_what_vllm_mlx_has_written_is_served_after_a_restart(
+    models: dict[str, Path], tmp_path: Path, home: dict[str, str]
+) -> None:
+    model = models["llama"]
+    with warm_server(model, tmp_path, BATCHED, entries=[CODER], home=home) as server:
+        size = server.wait_for("entry.warmed", entry="coder")["tokens"]
+        assert server.stop() == 0
+    with warm_server(model, tmp_path, BATCHED, entries=[CODER], home=home) as server:
+        again = server.wait_for("entry.warmed", entry="coder")
+        assert (again["tokens"], again["new_tokens"]) == (size, 0)
+        assert server.stop() == 0

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from warmd.engines.mlx_lm.seams import find_missing
+from warmd.engines.seams import find_missing
 from warmd.engines.vllm_mlx import seams
 
 IS_INSTALLED = find_spec("vllm_mlx") is not None

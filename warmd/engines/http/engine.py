@@ -1,8 +1,8 @@
 """Any server that speaks OpenAI's chat interface: warmed from outside, by requests for one token.
 
 Nothing is known here of tokens. An entry's prefix is named by a hash of its request without the user's words;
-how long it is shows when the server counts it: its request's prompt less that of the user's words alone,
-which the template's own text makes a little less than what requests really share.
+how long it is shows when the server counts it: its request's prompt less that of the user's words alone.
+What the template puts before those words makes it a few tokens less than what requests really share.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import json
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -24,14 +24,18 @@ from warmd.events import Emit, make_event
 from warmd.prefix.request import request_messages
 from warmd.prompts.document import Entry
 
+Request = dict[str, Any]
+
 USER_TEXT = "Hello."
 TAIL_TOKENS = 64
 """What a short user text is taken to be in a template, where the server does not answer to that alone."""
+_USER: Request = {"role": "user", "content": USER_TEXT}
+SHORTEST: tuple[tuple[Request, ...], ...] = ((_USER,), ({"role": "system", "content": "."}, _USER))
+"""Some templates have a system message of their own where a request has none, or an empty one; others refuse
+requests without, or with. The shorter of the two is nearer to what follows a prefix."""
 BLOCK_TOKENS = 256
 """Servers that keep their cache in blocks serve whole ones only: this much less is still served."""
 SHOWN_MODELS = 5
-
-Request = dict[str, Any]
 
 
 class HttpEngine:
@@ -217,16 +221,18 @@ class HttpEngine:
             raise
 
     async def _tail_tokens(self) -> int:
-        """Tokens of a request of nothing but a user text."""
+        """Tokens of a request of nothing but a user text, as near as a server tells."""
         async with self._counting:
             if self._tail is None:
-                tail = TAIL_TOKENS
-                # Some templates want a system message; then a guess has to do.
-                with suppress(AnswerError):
-                    usage = await self._prefill({"messages": [{"role": "user", "content": USER_TEXT}]})
-                    tail = tail if usage.prompt is None else usage.prompt
-                self._tail = tail
+                sizes = [size for messages in SHORTEST if (size := await self._count(messages)) is not None]
+                self._tail = min(sizes, default=TAIL_TOKENS)
             return self._tail
+
+    async def _count(self, messages: Sequence[Request]) -> int | None:
+        """Tokens of a request, or None where the server refuses it or does not tell."""
+        with suppress(AnswerError):
+            return (await self._prefill({"messages": list(messages)})).prompt
+        return None
 
 
 def make_request(entry: Entry, user_text: str) -> Request:

@@ -10,8 +10,8 @@ from typing import Any
 from mlx.utils import tree_flatten
 from mlx_lm import utils
 
-from warmd.engines.mlx_lm.folder import ModelError, check_model_folder
 from warmd.engines.mlx_lm.measure import UnkeepableError, check_quantising, measure, trace
+from warmd.engines.model_folder import ModelError, check_model_folder
 from warmd.memory.cost import Cost
 
 

@@ -11,12 +11,12 @@ from typing import Any
 from mlx_lm import server, utils
 
 from warmd.engines.base import Chat, EngineDiedError
-from warmd.engines.mlx_lm.folder import ModelError, check_model_folder
 from warmd.engines.mlx_lm.orders import Worker
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
 from warmd.engines.mlx_lm.queues import RequestQueue, SharedRequestQueue, SteppingQueue
 from warmd.engines.mlx_lm.room import EngineRoom
 from warmd.engines.mlx_lm.shared_desk import RankError, SharedDesk
+from warmd.engines.model_folder import ModelError, check_model_folder
 
 
 class WatchedBatchGenerator(server.BatchGenerator):  # type: ignore[misc] # as below

@@ -30,12 +30,10 @@ from warmd.control.handlers import make_handlers
 from warmd.control.place import state_folder
 from warmd.control.run import Control, control_of
 from warmd.crash.quarantine import Quarantine
-from warmd.crash.starts import forget_failed_starts
 from warmd.daemon import Daemon
 from warmd.engines.base import EngineDiedError
 from warmd.engines.mlx_lm.disk_setup import EmitSoon, open_keeper
 from warmd.engines.mlx_lm.engine import MlxLmEngine
-from warmd.engines.mlx_lm.folder import ModelError, check_adapter, check_model_folder
 from warmd.engines.mlx_lm.generator import (
     WarmingResponseGenerator,
     WatchedBatchGenerator,
@@ -45,22 +43,23 @@ from warmd.engines.mlx_lm.guard import Guard
 from warmd.engines.mlx_lm.http import HttpServer, attach_generator, listen, scan_models
 from warmd.engines.mlx_lm.hub import hub_reason, missing_model
 from warmd.engines.mlx_lm.measure import check_quantising
-from warmd.engines.mlx_lm.pace import Pace
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
 from warmd.engines.mlx_lm.ranks import Ranks
 from warmd.engines.mlx_lm.room import EngineRoom
 from warmd.engines.mlx_lm.shared_guard import SharedGuard
 from warmd.engines.mlx_lm.store import Checkpoints, WarmStore
+from warmd.engines.model_folder import ModelError, check_adapter, check_model_folder
+from warmd.engines.pace import Pace
 from warmd.errors import CannotStartError, UsageError
-from warmd.events import FOREIGN, Event, make_event
+from warmd.events import FOREIGN, make_event
 from warmd.following import follow_signals, follow_until_stopped
 from warmd.logs import Log
 from warmd.memory.readings import Limit
 from warmd.memory.size import parse_limit, parse_size
 from warmd.parser import ServerParser
 from warmd.rates import Rates
-from warmd.repeats import REPORT_SECONDS
 from warmd.signals import plain_stops
+from warmd.upkeep import Upkeep
 from warmd.web.live import Live
 from warmd.web.recent import Recent
 from warmd.web.site import Site
@@ -113,7 +112,6 @@ class Host:
     stop_reason: str = ""
     _room: EngineRoom = field(init=False)
     _state: Path = field(init=False)
-    _ready: anyio.Event = field(init=False, default_factory=anyio.Event)
     _emit_soon: EmitSoon = field(init=False, default_factory=EmitSoon)
 
     def run(self) -> None:
@@ -223,7 +221,8 @@ class Host:
             self._room.ranks.agree,
         )
         engine = MlxLmEngine(self._room, provider, asyncio.get_running_loop())
-        recent = Recent(Rates(self._state, self._emit) if control.owns_folder else self._emit)
+        upkeep = Upkeep(self.log, self._state)
+        recent = Recent(Rates(self._state, upkeep.emit) if control.owns_folder else upkeep.emit)
         quarantine = Quarantine(
             self._state if control.owns_folder else None,
             str(parse_limit(self.settings.memory.limit) or "auto"),
@@ -242,7 +241,7 @@ class Host:
         attach_generator(http_server, generator, site)
         accepting = threading.Thread(target=http_server.serve_forever, name="http", daemon=True)
         accepting.start()
-        failure = await self._run_daemon(daemon, provider, control)
+        failure = await self._run_daemon(daemon, provider, control, upkeep)
         await self._stop(http_server, generator)
         if failure is not None:
             raise failure
@@ -262,20 +261,16 @@ class Host:
             return "the engine has died"
         return None if self._room.is_started else "the model is being loaded"
 
-    def _emit(self, event: Event) -> None:
-        self.log(event)
-        if event.name == "daemon.ready":
-            self._ready.set()
-
-    async def _run_daemon(self, daemon: Daemon, provider: Any, control: Control) -> CannotStartError | None:
+    async def _run_daemon(
+        self, daemon: Daemon, provider: Any, control: Control, upkeep: Upkeep
+    ) -> CannotStartError | None:
         died, broken = False, None
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._follow_signals, daemon, tasks)
                 # Whoever reads that it is ready may call commands at once.
                 await tasks.start(control.serve, make_handlers(daemon))
-                tasks.start_soon(self._forget_failed_starts)
-                tasks.start_soon(self._summarise)
+                tasks.start_soon(upkeep.run)
                 await daemon.run()
         except* EngineDiedError:
             died = True
@@ -295,16 +290,6 @@ class Host:
         self.log(make_event("engine.died", reason=death))
         self.exit_code, self.stop_reason = 1, death
         return None
-
-    async def _forget_failed_starts(self) -> None:
-        await self._ready.wait()
-        await anyio.to_thread.run_sync(forget_failed_starts, self._state, abandon_on_cancel=True)
-
-    async def _summarise(self) -> None:
-        """Tell of repeated errors when nothing else is logged."""
-        while True:
-            await anyio.sleep(REPORT_SECONDS)
-            self.log.summarise()
 
     async def _follow_signals(self, daemon: Daemon, tasks: TaskGroup) -> None:
         self.stop_reason = await follow_signals(daemon, tasks)

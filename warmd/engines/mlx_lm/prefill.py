@@ -14,9 +14,9 @@ from warmd.engines.base import NoRoomError, Prefix, Warmed
 from warmd.engines.mlx_lm import layers
 from warmd.engines.mlx_lm.guard import Guard
 from warmd.engines.mlx_lm.kvtree import MIN_SHARED
-from warmd.engines.mlx_lm.pace import Pace
 from warmd.engines.mlx_lm.state import Layout, Snapshot
 from warmd.engines.mlx_lm.store import WarmStore
+from warmd.engines.pace import Pace
 from warmd.radix import Tokens, common_length
 
 

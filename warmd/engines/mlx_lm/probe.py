@@ -9,7 +9,8 @@ import json
 import sys
 from typing import Any
 
-from warmd.engines.mlx_lm.seams import SEAMS, find_missing
+from warmd.engines.mlx_lm.seams import SEAMS
+from warmd.engines.seams import find_missing
 
 
 def probe() -> dict[str, Any]:

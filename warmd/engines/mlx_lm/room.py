@@ -18,11 +18,11 @@ from warmd.engines.mlx_lm.forms import forms_of
 from warmd.engines.mlx_lm.guard import Guard
 from warmd.engines.mlx_lm.keeper import Keeper
 from warmd.engines.mlx_lm.measure import UnkeepableError, measure, quantising, trace
-from warmd.engines.mlx_lm.pace import Pace
 from warmd.engines.mlx_lm.ranks import Ranks, Shard, problem_of
 from warmd.engines.mlx_lm.render import RequestPath
 from warmd.engines.mlx_lm.shared_desk import SharedDesk
 from warmd.engines.mlx_lm.store import WarmStore
+from warmd.engines.pace import Pace
 
 
 @dataclass(frozen=True, slots=True)

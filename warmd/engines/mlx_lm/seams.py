@@ -6,17 +6,16 @@ names it before anything is served, and `tests/engines/mlx_lm/test_seams.py` fai
 
 from __future__ import annotations
 
-import importlib
-import inspect
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from importlib.util import find_spec
 
 from warmd.engines import templates
+from warmd.engines.seams import Seams, find_missing
 from warmd.errors import CannotStartError
 
 TESTED = ">=0.32,<0.33"
 
-SEAMS: tuple[tuple[str, tuple[str, ...]], ...] = (
+SEAMS: Seams = (
     # Parses every server flag, then looks up `ModelProvider` and `run` in its module: we put ours there.
     ("mlx_lm.server:main", ()),
     ("mlx_lm.server:run", ("host", "port", "model_provider")),
@@ -70,7 +69,7 @@ SEAMS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 # Without these something is missing, but nothing is wrong, so they are not checked at start.
-OPTIONAL_SEAMS: tuple[tuple[str, tuple[str, ...]], ...] = (
+OPTIONAL_SEAMS: Seams = (
     # Compiles a chat template that asks a clock of ours: tells which prompts change by themselves.
     templates.SEAM,
 )
@@ -80,8 +79,10 @@ class EngineNeedsError(CannotStartError):
     """The installed mlx-lm does not have what the embedded engine needs."""
 
     def __init__(self, missing: list[str]) -> None:
+        hint = "; vllm-mlx wants an older one: --engine vllm-mlx serves with that" if _has_vllm_mlx() else ""
         super().__init__(
-            f"the embedded engine needs mlx-lm {TESTED} (found {_installed()}); missing: {', '.join(missing)}"
+            f"the embedded engine needs mlx-lm {TESTED} (found {_installed()}{hint}); "
+            f"missing: {', '.join(missing)}"
         )
 
 
@@ -95,24 +96,8 @@ def check_seams() -> None:
         raise EngineNeedsError(missing)
 
 
-def find_missing(seams: tuple[tuple[str, tuple[str, ...]], ...]) -> list[str]:
-    """Those that are not where we expect them, or have other parameters."""
-    return [problem for seam, parameters in seams if (problem := _problem(seam, parameters))]
-
-
-def _problem(seam: str, parameters: tuple[str, ...]) -> str | None:
-    module_name, _, path = seam.partition(":")
-    name = f"{module_name}.{path}"
-    try:
-        found: Any = importlib.import_module(module_name)
-        for attribute in path.split("."):
-            found = getattr(found, attribute)
-        # Some names are no functions: of those only that they are there is asked.
-        names = list(inspect.signature(found).parameters) if parameters else []
-    except (ImportError, AttributeError):
-        return name
-    unexpected = [parameter for parameter in parameters if parameter not in names]
-    return f"{name}({', '.join(unexpected)})" if unexpected else None
+def _has_vllm_mlx() -> bool:
+    return find_spec("vllm_mlx") is not None
 
 
 def _installed() -> str:

@@ -19,7 +19,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from vllm_mlx.memory_cache import estimate_kv_cache_memory
 
 from warmd.engines.base import LiveRequest, NoRoomError, Prefix, Warmed
-from warmd.engines.mlx_lm.pace import Pace
+from warmd.engines.pace import Pace
 from warmd.radix import pack
 
 

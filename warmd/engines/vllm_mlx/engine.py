@@ -16,7 +16,7 @@ from vllm_mlx.engine.simple import SimpleEngine
 
 from warmd.config import WarmSettings
 from warmd.engines.base import Held, Identity, LiveRequest, Prefix, Warmed
-from warmd.engines.mlx_lm.pace import Pace
+from warmd.engines.pace import Pace
 from warmd.engines.vllm_mlx.batched import BatchedStore
 from warmd.engines.vllm_mlx.render import RequestPath
 from warmd.engines.vllm_mlx.simple import SimpleStore
@@ -216,7 +216,7 @@ class VllmMlxEngine:
 def unwarmable(engine: Any) -> str | None:
     """Why nothing can be kept warm in an engine, in one line, or None."""
     if engine.is_mllm:
-        return "warmd keeps nothing warm in vllm-mlx's multimodal engine"
+        return "the model is multimodal: warmd keeps nothing warm in vllm-mlx's engine for those"
     if isinstance(engine, SimpleEngine):
         return None
     if not isinstance(engine, BatchedEngine):

@@ -13,44 +13,51 @@ import os
 import re
 import socket
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import anyio
 import anyio.to_thread
 import uvicorn
 from anyio.abc import TaskGroup
 from vllm_mlx import cli, server
+from vllm_mlx.memory_cache import MemoryAwarePrefixCache
 
 from warmd import foreign
+from warmd.capture.handler import refuse_capture
 from warmd.config import Settings
 from warmd.control.handlers import make_handlers
 from warmd.control.place import state_folder
 from warmd.control.run import Control, control_of
 from warmd.crash.quarantine import Quarantine
-from warmd.crash.starts import forget_failed_starts
 from warmd.daemon import Daemon
-from warmd.engines.mlx_lm.folder import ModelError, check_model_folder
+from warmd.engines.model_folder import ModelError, check_model_folder
 from warmd.engines.vllm_mlx.address import listen
 from warmd.engines.vllm_mlx.app import WithSite, attach_to_lifespan
 from warmd.engines.vllm_mlx.engine import VllmMlxEngine
+from warmd.engines.vllm_mlx.saving import saved_whole
 from warmd.errors import CannotStartError, UsageError
-from warmd.events import FOREIGN, Event, make_event
+from warmd.events import FOREIGN, make_event
 from warmd.following import follow_signals
 from warmd.logs import Log
 from warmd.memory.size import parse_limit
 from warmd.rates import Rates
-from warmd.repeats import REPORT_SECONDS
+from warmd.upkeep import Upkeep
 from warmd.web.live import Live
 from warmd.web.recent import Recent
 from warmd.web.site import Site
 
+LATE = "vllm-mlx had not ended in time, and what it was writing to disk is left out"
+NO_CAPTURE = "beside vllm-mlx only the tokens of requests are seen: there is nothing to capture"
 DRAIN_SECONDS = 2
 """How long answers may go on after a stop."""
-FAILED_START_SECONDS = 60.0
-"""A server that has run for so long has started."""
+STOP_SECONDS = 4.5
+"""How long a stop may take in all: vllm-mlx waits for what it computes, and writes its cache to disk."""
+STARTED_SECONDS = 60.0
+"""A server that has run for so long has started, also where its model is loaded only when a request comes."""
 
 
 class NotStartedError(CannotStartError):
@@ -90,7 +97,6 @@ class Host:
     _server: Any = field(init=False, default=None)
     _engine: Any = field(init=False, default=None)
     _is_started: bool = field(init=False, default=False)
-    _ready: anyio.Event = field(init=False, default_factory=anyio.Event)
 
     @property
     def _state(self) -> Path:
@@ -122,7 +128,11 @@ class Host:
             raise
 
     def _listen_and_serve(self) -> None:
-        with control_of(self._state, self.log) as control, self._seams(control):
+        with (
+            control_of(self._state, self.log) as control,
+            self._seams(control),
+            saved_whole(MemoryAwarePrefixCache),
+        ):
             self._socket = listen(self._args.host, self._args.port)
             with contextlib.closing(self._socket):
                 self._serve()
@@ -179,7 +189,8 @@ class Host:
         """The daemon, beside the server. Nothing that goes wrong in it ends the server."""
         self._is_started = True
         engine = VllmMlxEngine(self._current, self.settings.warm)
-        recent = Recent(Rates(self._state, self._emit) if control.owns_folder else self._emit)
+        upkeep = Upkeep(self.log, self._state, STARTED_SECONDS)
+        recent = Recent(Rates(self._state, upkeep.emit) if control.owns_folder else upkeep.emit)
         limit = str(parse_limit(self.settings.memory.limit) or "auto")
         quarantine = Quarantine(self._state if control.owns_folder else None, limit, recent)
         url = _url(self._args.host, self._args.port)
@@ -187,10 +198,9 @@ class Host:
         self._site = Site(Live(daemon.statistics, recent).look, self._problem, self._args.host)
         error: Exception | None = None
         async with anyio.create_task_group() as tasks:
-            await tasks.start(control.serve, make_handlers(daemon))
+            await tasks.start(control.serve, {**make_handlers(daemon), "capture": refuse_capture(NO_CAPTURE)})
             tasks.start_soon(self._run_apart, daemon.run)
-            tasks.start_soon(self._forget_failed_starts)
-            tasks.start_soon(self._summarise)
+            tasks.start_soon(upkeep.run)
             tasks.start_soon(self._follow_signals, daemon, tasks)
             try:
                 yield
@@ -206,28 +216,15 @@ class Host:
         except Exception as error:  # noqa: BLE001 - the server serves on without us
             self.log.write(FOREIGN, "error", logger="warmd", **foreign.describe_exception(error))
 
-    def _emit(self, event: Event) -> None:
-        self.log(event)
-        if event.name == "daemon.ready":
-            self._ready.set()
-
-    async def _forget_failed_starts(self) -> None:
-        # With a model that is loaded only when a request comes, there is no more to wait for.
-        with anyio.move_on_after(FAILED_START_SECONDS):
-            await self._ready.wait()
-        await anyio.to_thread.run_sync(forget_failed_starts, self._state, abandon_on_cancel=True)
-
-    async def _summarise(self) -> None:
-        """Tell of repeated errors when nothing else is logged."""
-        while True:
-            await anyio.sleep(REPORT_SECONDS)
-            self.log.summarise()
-
     async def _follow_signals(self, daemon: Daemon, tasks: TaskGroup) -> None:
         """As uvicorn does not: its own handling would end the process with the signal."""
         self.stop_reason = await follow_signals(daemon, tasks)
         self.log(make_event("daemon.stopping", reason=self.stop_reason))
         self._server.should_exit = True
+        # From a thread: what holds vllm-mlx up may hold this event loop up, too.
+        bound = threading.Timer(STOP_SECONDS, _end, (self.log, f"{self.stop_reason}; {LATE}"))
+        bound.daemon = True
+        bound.start()
 
     def _current(self) -> Any:
         """The engine that is loaded now. Of several models one is followed for as long as it stays."""
@@ -274,8 +271,12 @@ def serve(host: Host) -> int:
         host.log(make_event("daemon.stopped", level="error", exit_code=error.exit_code, reason=str(error)))
         error.is_told = True
         raise
-    host.log.summarise(everything=True)
-    host.log(make_event("daemon.stopped", exit_code=0, reason=host.stop_reason))
+    _end(host.log, host.stop_reason)
+
+
+def _end(log: Log, reason: str) -> NoReturn:
+    log.summarise(everything=True)
+    log(make_event("daemon.stopped", exit_code=0, reason=reason))
     # Threads of vllm-mlx that are still at work would hold the process up, or abort it.
     os._exit(0)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
-from warmd.engines.mlx_lm.seams import find_missing
+from warmd.engines.seams import Seams, find_missing
 from warmd.errors import CannotStartError
 
 TESTED = ">=0.6,<0.7"
 
-SEAMS: tuple[tuple[str, tuple[str, ...]], ...] = (
+SEAMS: Seams = (
     # Parses every flag, loads the model and then calls `uvicorn.run(app, …)`: we put ours there.
     ("vllm_mlx.cli:create_parser", ()),
     ("vllm_mlx.cli:serve_command", ("args",)),
@@ -54,6 +54,7 @@ SEAMS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("vllm_mlx.memory_cache:MemoryAwarePrefixCache.clone_for_replay", ("self", "cache")),
     ("vllm_mlx.memory_cache:MemoryAwarePrefixCache.remove", ("self", "tokens")),
     ("vllm_mlx.memory_cache:MemoryAwarePrefixCache.__contains__", ("self", "tokens")),
+    ("vllm_mlx.memory_cache:MemoryAwarePrefixCache.save_to_disk", ("self", "cache_dir")),
     ("vllm_mlx.memory_cache:MemoryCacheConfig", ("min_prefix_tokens",)),
     ("vllm_mlx.memory_cache:estimate_kv_cache_memory", ("cache",)),
     # The simple engine's cache of system prompts.

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from warmd.engines.mlx_lm.pace import FIRST_TOKENS, MIN_SECONDS, MIN_TOKENS, Pace
+from warmd.engines.pace import FIRST_TOKENS, MIN_SECONDS, MIN_TOKENS, Pace
 
 
 class Clock:
