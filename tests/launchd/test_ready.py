@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -14,10 +16,18 @@ import pytest
 from tests.serving.process import free_port
 from warmd.launchd.last_words import last_words
 from warmd.launchd.launchctl import JobState
-from warmd.launchd.ready import Address, Outcome, Readiness, ask_ready, wait_until_ready
+from warmd.launchd.ready import (
+    Address,
+    Outcome,
+    Readiness,
+    ask_ready,
+    is_anothers,
+    is_host,
+    wait_until_ready,
+)
 
-READY = (200, b'{"ready": true, "reason": null, "model": "m", "entries": 1, "warm": 0}')
-LOADING = (503, b'{"ready": false, "reason": "the model is being loaded", "warm": null}')
+READY = (200, b'{"ready": true, "reason": null, "pid": 7, "model": "m", "entries": 1, "warm": 0}')
+LOADING = (503, b'{"ready": false, "reason": "the model is being loaded", "pid": 7, "warm": null}')
 OTHER = (200, b"<html>hello</html>")
 
 
@@ -43,6 +53,30 @@ def answering(*answers: tuple[int, bytes]) -> Iterator[Address]:
         server.shutdown()
 
 
+@contextmanager
+def sending(*pieces: bytes) -> Iterator[Address]:
+    """A server that sends pieces, whatever it is asked, and goes on with the last one until nobody listens."""
+
+    def serve(listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                with connection, suppress(OSError):
+                    for piece in pieces[:-1]:
+                        connection.sendall(piece)
+                    while pieces[-1]:
+                        connection.sendall(pieces[-1])
+                        time.sleep(0.01)
+                    connection.shutdown(socket.SHUT_WR)
+                    # Otherwise the system would hang up before what was sent has been read.
+                    while connection.recv(1 << 16):
+                        pass
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, args=(listener,), daemon=True).start()
+        yield Address("127.0.0.1", listener.getsockname()[1])
+
+
 class Time:
     def __init__(self) -> None:
         self.now = 0.0
@@ -55,9 +89,9 @@ class Time:
 
 
 def wait(address: Address, job: JobState | None, runs_before: int = 0) -> Outcome:
-    time = Time()
+    moments = Time()
     return wait_until_ready(
-        address, lambda: job, 3, runs_before=runs_before, sleep=time.sleep, clock=time.clock
+        address, lambda: job, 3, runs_before=runs_before, sleep=moments.sleep, clock=moments.clock
     )
 
 
@@ -68,6 +102,8 @@ def wait(address: Address, job: JobState | None, runs_before: int = 0) -> Outcom
         (("--port", "81", "--host=0.0.0.0"), "http://127.0.0.1:81"),
         (("--host", "::"), "http://[::1]:8080"),
         (("--host", "mac.local", "--port", "x"), "http://mac.local:8080"),
+        (("--port", "²"), "http://127.0.0.1:8080"),
+        (("--port", "99999"), "http://127.0.0.1:8080"),
     ],
 )
 def test_where_the_server_listens(arguments: tuple[str, ...], url: str) -> None:
@@ -77,8 +113,15 @@ def test_where_the_server_listens(arguments: tuple[str, ...], url: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (READY, Readiness(True, None)),
-        (LOADING, Readiness(False, "the model is being loaded")),
+        (READY, Readiness(True, None, 7)),
+        ((200, b'{"warm": 0, "pid": "7"}'), Readiness(True)),
+        ((503, b'{"warm": 0, "reason": "\\u001b[31mred\\n"}'), Readiness(False, "[31mred")),
+        ((503, b'{"warm": 0, "reason": {"a": 1}}'), Readiness(False, "{'a': 1}")),
+        ((302, b'{"warm": 0}'), Readiness(False)),
+        ((200, b"[" * 100_000), None),
+        ((200, b'\xff\xfe{"warm"'), None),
+        ((200, b" " * (1 << 20) + b'{"warm": 0}'), None),
+        (LOADING, Readiness(False, "the model is being loaded", 7)),
         (OTHER, None),
         ((404, b"no"), None),
         ((200, b"[]"), None),
@@ -93,7 +136,46 @@ def test_who_answers(answer: tuple[int, bytes], expected: Readiness | None) -> N
 def test_a_proxy_of_the_shell_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     with answering(READY) as address:
-        assert ask_ready(address) == Readiness(True, None)
+        assert ask_ready(address) == Readiness(True, None, 7)
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        (b"SSH-2.0-OpenSSH_9\r\n", b""),
+        (b"garbage\r\n\r\n", b""),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n", b""),
+        (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 200 + b"\r\n", b""),
+        (b"",),
+        # What would go on for ever.
+        (b"HTTP/1.1 200 OK\r\n\r\n", b"x"),
+        (b"x",),
+    ],
+)
+def test_whatever_answers_is_no_warmd_and_ends(pieces: tuple[bytes, ...]) -> None:
+    with sending(*pieces) as address:
+        assert ask_ready(address, seconds=0.5) is None
+        assert address.is_taken()
+
+
+@pytest.mark.parametrize("host", ["my host", "x" * 64, "a\x1b", "a..b"])
+def test_what_is_no_host_answers_nothing(host: str) -> None:
+    assert not is_host(host)
+    assert (ask_ready(Address(host)), Address(host).is_taken()) == (None, False)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::", "fe80::1", "mac.local", "mac_1", "a.b."])
+def test_what_can_be_a_host(host: str) -> None:
+    assert is_host(host)
+
+
+def test_whose_server_answers_is_told_by_its_process() -> None:
+    with answering(READY) as address:
+        assert [is_anothers(address, pid) for pid in (7, 8, None)] == [False, True, True]
+    with answering(OTHER) as address:
+        # It may be the process, which hangs.
+        assert [is_anothers(address, pid) for pid in (8, None)] == [False, True]
+    assert not is_anothers(Address("127.0.0.1", free_port()), None)
 
 
 def test_nobody_answers() -> None:
@@ -104,6 +186,23 @@ def test_nobody_answers() -> None:
 def test_a_server_that_loads_is_waited_for() -> None:
     with answering(LOADING, LOADING, READY) as address:
         assert wait(address, JobState(pid=7, runs=1)) == Outcome("ready")
+
+
+def test_a_server_of_another_process_is_not_the_one_that_is_waited_for() -> None:
+    with answering(READY) as address:
+        assert wait(address, JobState(pid=8, runs=1)) == Outcome("taken", "pid 7")
+        assert wait(address, JobState(runs=1, last_exit=3)) == Outcome("failed", "exit code 3")
+        assert wait(address, JobState()) == Outcome("loading", "launchd names no process of the service")
+    with answering((200, b'{"warm": 0}')) as address:
+        assert wait(address, JobState(pid=8)) == Outcome("taken", "a process that is not warmd's")
+
+
+def test_one_look_at_the_job_may_fail() -> None:
+    looks: list[JobState | None] = [None, None, JobState(pid=7)]
+    moments = Time()
+    with answering(READY) as address:
+        found = wait_until_ready(address, lambda: looks.pop(0), 60, sleep=moments.sleep, clock=moments.clock)
+    assert found == Outcome("ready")
 
 
 def test_a_server_that_goes_on_loading_is_said_to() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Iterator
 from importlib.resources import files
@@ -101,7 +102,14 @@ def test_the_status_has_the_events(stage: Stage) -> None:
 
 def test_ready_means_alive_and_not_warm(stage: Stage) -> None:
     answer, body = stage.ask("/readyz")
-    expected = {"ready": True, "reason": None, "model": "/models/Qwen3-8B-4bit", "entries": 6, "warm": 1}
+    expected = {
+        "ready": True,
+        "reason": None,
+        "pid": os.getpid(),
+        "model": "/models/Qwen3-8B-4bit",
+        "entries": 6,
+        "warm": 1,
+    }
     assert (answer.status, json.loads(body)) == (200, expected)
     stage.problem = "the model is being loaded"
     answer, body = stage.ask("/readyz")

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 
+from warmd.control.protocol import one_line
 from warmd.errors import CannotStartError, WarmdError
 
 SECONDS = 60.0
@@ -47,7 +48,7 @@ class Answer:
     def reason(self) -> str:
         """In one line, for a person."""
         lines = self.output.strip().splitlines()
-        return lines[0].strip() if lines else f"exit code {self.code}"
+        return one_line(lines[0]) if lines else f"exit code {self.code}"
 
 
 class Launchctl:
@@ -121,10 +122,11 @@ def parse_print(output: str) -> JobState:
         runs=_number(found.get("runs")) or 0,
         # "(never exited)", or a number that may be followed by its name, as in "78: EX_CONFIG".
         last_exit=_number(found.get("last exit code")),
-        last_signal=found.get("last terminating signal"),
+        last_signal=one_line(signal) if (signal := found.get("last terminating signal")) else None,
     )
 
 
 def _number(text: str | None) -> int | None:
-    found = re.match(r"-?\d+", text or "")
+    # Bounded, and no digits but these: Python refuses numbers of thousands.
+    found = re.match(r"-?[0-9]{1,18}(?![0-9])", text or "")
     return int(found[0]) if found else None

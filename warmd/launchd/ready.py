@@ -2,25 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
+import ipaddress
 import json
+import re
 import socket
+import threading
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from warmd.control.protocol import one_line
 from warmd.launchd.agent import flag_value
 from warmd.launchd.launchctl import JobState
 
 HOST, PORT = "127.0.0.1", 8080
 """mlx_lm.server's defaults."""
 ANSWER_SECONDS = 5.0
+"""For a whole answer, however slowly it comes."""
+LONGEST_ANSWER = 1 << 20
+LONGEST_REASON = 300
 PAUSE = 0.5
+GONE_LOOKS = 3
+"""So often in a row must launchd not know the job: one `launchctl print` may fail."""
 
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
+
+
+def is_host(text: str) -> bool:
+    """True for an IP address, and for what can be the name of a host."""
+    with contextlib.suppress(ValueError):
+        ipaddress.ip_address(text)
+        return True
+    return len(text) <= 253 and all(
+        re.fullmatch(r"[A-Za-z0-9_-]{1,63}", label) for label in text.removesuffix(".").split(".")
+    )
+
+
+def port_of(text: str) -> int | None:
+    """A TCP port; None for what is none."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= 5
+    return int(text) if is_number and 1 <= int(text) <= 65535 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +59,8 @@ class Address:
     def of(cls, arguments: Sequence[str]) -> Address:
         """From the command line of `warmd serve`."""
         host = flag_value(arguments, "--host") or HOST
-        port = flag_value(arguments, "--port") or ""
-        return cls(_EVERYWHERE.get(host, host), int(port) if port.isdigit() else PORT)
+        port = port_of(flag_value(arguments, "--port") or "")
+        return cls(_EVERYWHERE.get(host, host), PORT if port is None else port)
 
     @classmethod
     def of_url(cls, url: str) -> Address:
@@ -54,7 +79,8 @@ class Address:
         try:
             with socket.create_connection((self.host, self.port), timeout=ANSWER_SECONDS):
                 return True
-        except OSError:
+        # ValueError: what cannot be the name of a host.
+        except (OSError, ValueError):
             return False
 
 
@@ -65,41 +91,85 @@ class Readiness:
     Attributes:
         is_ready: Requests are taken.
         reason: Why not, in one line; None when nobody answers.
+        pid: Of the process that answers; None when it does not say.
     """
 
     is_ready: bool
     reason: str | None = None
+    pid: int | None = None
 
 
-def ask_ready(address: Address) -> Readiness | None:
-    """Ask `/readyz`; None when what answers, if anything does, is no warmd."""
-    # Whatever proxy a shell has set is not for this machine itself.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+def ask_ready(address: Address, seconds: float = ANSWER_SECONDS) -> Readiness | None:
+    """Ask `/readyz`; None when what answers in so many seconds, if anything does, is no warmd."""
     try:
-        with opener.open(f"{address.url}/readyz", timeout=ANSWER_SECONDS) as answer:
-            return _parse(answer.read(), is_ready=True)
-    except urllib.error.HTTPError as error:
-        with error:
-            return _parse(error.read(), is_ready=False)
-    except (OSError, ValueError):
+        # Not urllib: that asks the shell's proxy, and goes where a redirection leads.
+        connection = http.client.HTTPConnection(address.host, address.port, timeout=seconds)
+        with contextlib.closing(connection):
+            connection.connect()
+            with _ending(connection.sock, seconds):
+                connection.request("GET", "/readyz", headers={"Connection": "close"})
+                answer = connection.getresponse()
+                return _parse(answer.read(LONGEST_ANSWER), answer.status)
+    except (OSError, ValueError, http.client.HTTPException):
         return None
 
 
-def _parse(body: bytes, *, is_ready: bool) -> Readiness | None:
+@contextlib.contextmanager
+def _ending(connection: socket.socket, seconds: float) -> Iterator[None]:
+    """Hang up when the time is up: a socket's own timeout is for each piece, and pieces may drip."""
+
+    def hang_up() -> None:
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, hang_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _parse(body: bytes, status: int) -> Readiness | None:
     try:
         found: Any = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(found, dict) or "warm" not in found:
         return None
-    return Readiness(is_ready, found.get("reason"))
+    reason, pid = found.get("reason"), found.get("pid")
+    return Readiness(
+        status == 200,
+        one_line(str(reason))[:LONGEST_REASON] if reason is not None else None,
+        pid if type(pid) is int else None,
+    )
+
+
+def is_anothers(address: Address, pid: int | None) -> bool:
+    """True when somebody else listens there than one process, as far as that can be told from outside.
+
+    Args:
+        address: Where.
+        pid: The process that may; None when there is none.
+    """
+    readiness = ask_ready(address)
+    if readiness is not None and readiness.pid is not None:
+        return readiness.pid != pid
+    return pid is None and address.is_taken()
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How waiting ended: `ready`, `loading` (it runs, and time is up) or `failed`, with how it ended."""
+    """How waiting ended.
 
-    state: str
+    Attributes:
+        state: `ready`; `loading`: it runs, and time is up; `failed`: its process has ended; `taken`: it runs,
+            time is up, and another process answers in its place.
+        detail: Why, or who.
+    """
+
+    state: Literal["ready", "loading", "failed", "taken"]
     detail: str | None = None
 
 
@@ -112,7 +182,7 @@ def wait_until_ready(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
-    """Wait for the server to take requests, for its process to fail, or for the time to be up.
+    """Wait for the job's own process to take requests, for it to fail, or for the time to be up.
 
     Args:
         address: Where it listens.
@@ -123,15 +193,26 @@ def wait_until_ready(
         clock: Seconds, of whatever beginning.
     """
     deadline = clock() + seconds
+    gone = 0
     while True:
-        found = ask_ready(address)
-        if found is not None and found.is_ready:
-            return Outcome("ready")
-        job = find()
-        if job is None:
+        found, job = ask_ready(address), find()
+        gone = gone + 1 if job is None else 0
+        if gone == GONE_LOOKS:
             return Outcome("failed", "launchd has dropped the job")
-        if job.has_ended and job.runs > runs_before:
+        if job is not None and job.has_ended and job.runs > runs_before:
             return Outcome("failed", job.last_end)
+        if job is not None and found is not None and found.is_ready and found.pid == job.pid is not None:
+            return Outcome("ready")
         if clock() >= deadline:
-            return Outcome("loading", found.reason if found is not None else None)
+            return _when_time_is_up(found, job)
         sleep(PAUSE)
+
+
+def _when_time_is_up(found: Readiness | None, job: JobState | None) -> Outcome:
+    if found is None or job is None:
+        return Outcome("loading")
+    if job.pid is None:
+        return Outcome("loading", "launchd names no process of the service")
+    if found.pid != job.pid:
+        return Outcome("taken", "a process that is not warmd's" if found.pid is None else f"pid {found.pid}")
+    return Outcome("loading", found.reason)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -100,6 +101,8 @@ class Site:
         fields = {
             "ready": problem is None,
             "reason": problem,
+            # Whoever has started a process can tell that it is this one that answers.
+            "pid": os.getpid(),
             "model": model,
             "entries": entries,
             "warm": warm,
