@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from warmd import __version__
+from warmd.commands.say import discard_output
 from warmd.errors import UsageError, WarmdError
 from warmd.parser import CommandParser
+from warmd.printable import printable
 
 if TYPE_CHECKING:
     from warmd.events import Event
@@ -62,6 +64,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 ok, 1 the check failed, 2 usage, 3 cannot start, 4 no daemon.
     """
     _allow_every_character()
+    if os.environ.get("HOME") == "":
+        # As good as none, which is looked up elsewhere; Python would take / for it.
+        del os.environ["HOME"]
     argv = sys.argv[1:] if argv is None else argv
     try:
         if argv[:1] == ["serve"]:
@@ -104,7 +109,8 @@ def _log(stderr: TextIO, event: Event) -> None:
 def _tell(error: WarmdError) -> None:
     if not error.is_told:
         # Settings tell all that is wrong with them, in a line each.
-        print(*(f"warmd: {line}" for line in str(error).split("\n")), sep="\n", file=sys.stderr)
+        lines = (printable(line) for line in str(error).split("\n"))
+        print(*(f"warmd: {line}" for line in lines), sep="\n", file=sys.stderr)
 
 
 def _run(argv: Sequence[str]) -> int:
@@ -118,7 +124,7 @@ def _run(argv: Sequence[str]) -> int:
         return _print_all(args)
     except BrokenPipeError:
         # Whoever read our output has seen enough.
-        _discard_output()
+        discard_output()
         return 0
     except KeyboardInterrupt:
         return 130
@@ -135,13 +141,8 @@ def _print_all(args: argparse.Namespace) -> int:
         raise
     # These commands translate what goes wrong with the files they read.
     except OSError as error:
-        _discard_output()
+        discard_output()
         raise WarmdError(f"cannot write the output: {error.strerror}") from None
-
-
-def _discard_output() -> None:
-    # Python writes what is still buffered as it exits, and would complain again.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _allow_every_character() -> None:

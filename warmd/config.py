@@ -265,7 +265,8 @@ def _apply_table(settings: Settings, table: Mapping[str, Any], path: Path, probl
     return settings
 
 
-_PATHS = (("prompts", "path"), ("state", "dir"), ("log", "file"), ("store", "path"))
+PATHS = (("prompts", "path"), ("state", "dir"), ("log", "file"), ("store", "path"))
+"""Section and key of the settings that are paths."""
 
 
 def _apply_section(
@@ -277,7 +278,7 @@ def _apply_section(
             if key not in _names(current):
                 others = f"there are {', '.join(_names(current))}"
                 raise UsageError(f"{where}: unknown key; {_nearest(key) or others}")
-            is_path = (section, key) in _PATHS and isinstance(value, str) and value not in ("", AUTO)
+            is_path = (section, key) in PATHS and isinstance(value, str) and value not in ("", AUTO)
             is_relative = is_path and not value.startswith("~")
             full = str(path.absolute().parent / value) if is_relative else value
             current = _set(current, key, full, where)

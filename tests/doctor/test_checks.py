@@ -280,14 +280,14 @@ def test_a_port_that_no_service_is_to_have_is_no_problem() -> None:
 
 
 def test_starts_that_failed(tmp_path: Path) -> None:
-    assert service.check_starts(tmp_path) is None
+    assert list(service.check_starts(tmp_path)) == []
     for number in range(5):
         note_failed_start(tmp_path, FailedStart(1000.0 + number, 3, "no such model"))
         if number == 0:
             expected = ("warning", "1 start failed of late: no such model")
-            assert brief(service.check_starts(tmp_path)) == expected
+            assert [brief(found) for found in service.check_starts(tmp_path)] == [expected]
     expected = ("problem", "5 starts failed of late: no such model; launchd tries no more")
-    assert brief(service.check_starts(tmp_path)) == expected
+    assert [brief(found) for found in service.check_starts(tmp_path)] == [expected]
 
 
 # --- the daemon -----------------------------------------------------------------------------------
@@ -301,12 +301,11 @@ def make_status(*entries: EntryStatus) -> dict[str, Any]:
 def test_a_daemon_and_its_version() -> None:
     status = make_status(EntryStatus("a", "warm"), EntryStatus("b", "deferred"))
     assert brief(daemon.check_daemon(status, None)) == ("ok", "pid 7, version 0.1.0: 1 warm, 1 deferred")
-    assert brief(daemon.check_daemon(None, "no daemon is running")) == ("warning", "no daemon is running")
-    assert daemon.check_version(status, "0.1.0") is None
-    assert brief(daemon.check_version(status, "0.2.0")) == (
-        "warning",
-        "the daemon is of version 0.1.0, this command of 0.2.0",
-    )
+    assert brief(daemon.check_daemon(None, None)) == ("warning", "no daemon is running")
+    assert list(daemon.check_version(status, "0.1.0")) == []
+    assert [brief(found) for found in daemon.check_version(status, "0.2.0")] == [
+        ("warning", "the daemon is of version 0.1.0, this command of 0.2.0")
+    ]
 
 
 def test_the_model_of_a_running_daemon() -> None:

@@ -14,8 +14,8 @@ from tests.launchd.mac import Mac
 from tests.serving.process import beside, free_port, serving, write
 from warmd import __version__
 from warmd.commands.doctor import report_lines
+from warmd.doctor.examine import examine
 from warmd.doctor.finding import Finding
-from warmd.doctor.scene import examine
 from warmd.launchd.launchctl import Answer
 
 
@@ -173,12 +173,12 @@ def test_a_check_that_fails_itself_hides_no_other(monkeypatch: pytest.MonkeyPatc
             raise ZeroDivisionError
 
     monkeypatch.setenv("HOME", str(tmp_path))
-    found = list(examine(Broken()))
+    found = examine(Broken())
     failed = [finding for finding in found if "itself failed" in finding.what]
     assert failed == [
         Finding(
             "service",
-            "unknown",
+            "problem",
             "the check itself failed (ZeroDivisionError)",
             "report this as a fault of warmd",
         )

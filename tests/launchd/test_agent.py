@@ -19,11 +19,11 @@ from warmd.launchd.agent import (
     build_plist,
     differing_keys,
     find_faults,
-    flag_value,
     read_plist,
     serve_arguments,
     to_bytes,
 )
+from warmd.launchd.flags import flag_value
 from warmd.launchd.packaged import read_packaged
 
 ROOT = Path(__file__).parents[2]

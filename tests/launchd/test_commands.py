@@ -193,8 +193,9 @@ def test_a_dry_run_prints_the_file_and_leaves_no_trace(tmp_path: Path) -> None:
 def test_folders_and_files_are_named_from_the_root(tmp_path: Path) -> None:
     for folder in ("model", "adapter", "draft"):
         (tmp_path / folder).mkdir()
-    (tmp_path / "model" / "config.json").touch()
-    (tmp_path / "model" / "w.safetensors").touch()
+    for folder in ("model", "draft"):
+        (tmp_path / folder / "config.json").touch()
+        (tmp_path / folder / "w.safetensors").touch()
     (tmp_path / "w.toml").touch()
     done = warmd(
         *("install", "--dry-run", "--model", "./model", "--prompts", "~/p.json", "--"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,9 @@ import pytest
 
 from warmd.engines.model_folder import ModelError
 from warmd.errors import UsageError
-from warmd.launchd.install import (
-    RootError,
-    Wanted,
-    comment_out,
-    make_arguments,
-    make_environment,
-    refuse_root,
-)
+from warmd.launchd.arguments import Wanted, make_arguments
+from warmd.launchd.install import RootError, comment_out, refuse_root
+from warmd.launchd.variables import PATH_VARIABLES, as_service, make_environment
 
 OLD: dict[str, Any] = {
     "ProgramArguments": ["/p", "-m", "warmd", "serve", "--model", "a/b", "--port=1", "--prompts", "/p.json"],
@@ -52,20 +48,75 @@ def test_a_new_model_brings_its_flags_anew() -> None:
         make_arguments(Wanted(None, flags=("--kv-bits", "4")), OLD)
 
 
-def test_variables_of_the_shell_beat_those_that_are_installed() -> None:
+def test_variables_are_those_of_the_shell_and_what_was_written_by_hand() -> None:
     shell = {"WARMD_STATE_DIR": "/t", "WARMD_LOG_FILE": "auto", "HF_TOKEN": "secret", "EDITOR": "vi"}
-    assert make_environment(shell, OLD) == {
-        "HF_HOME": "/hf",
+    before = {"HOME": "/old", "PATH": "/bin", "HF_HOME": "/hf", "WARMD_STORE_PATH": "/kv", "MLX_X": "1"}
+    assert make_environment(shell, before) == {
+        "MLX_X": "1",
         "WARMD_STATE_DIR": "/t",
         "WARMD_LOG_FILE": "auto",
     }
-    assert make_environment({}, {"ProgramArguments": ["x"], "EnvironmentVariables": 5}) == {}
+    assert make_environment({}, {}) == {}
 
 
 def test_paths_in_variables_are_named_from_the_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    found = make_environment({"WARMD_STATE_DIR": "s", "WARMD_CONFIG": "/w.toml", "WARMD_LOG_FILE": ""}, None)
-    assert found == {"WARMD_STATE_DIR": f"{tmp_path}/s", "WARMD_CONFIG": "/w.toml", "WARMD_LOG_FILE": ""}
+    monkeypatch.setenv("HOME", "/h")
+    paths = dict.fromkeys(PATH_VARIABLES, "s")
+    assert len(paths) == 9
+    assert make_environment(paths, {}) == dict.fromkeys(paths, f"{tmp_path}/s")
+    others = {
+        "WARMD_CONFIG": "/w.toml",
+        "WARMD_STORE_PATH": "~/kv",
+        "WARMD_LOG_FILE": "",
+        "WARMD_LOG_KEEP": "3",
+    }
+    assert make_environment(others, {}) == {**others, "WARMD_STORE_PATH": "/h/kv"}
+
+
+def test_a_command_takes_over_the_variables_of_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WARMD_STATE_DIR", "/shell")
+    monkeypatch.setenv("WARMD_LOG_KEEP", "3")
+    before = dict(os.environ)
+    with as_service({"WARMD_STATE_DIR": "/service", "PATH": "/p", "MLX_X": "1"}):
+        ours = {name: value for name, value in os.environ.items() if name.startswith("WARMD_")}
+        others = {name: value for name, value in os.environ.items() if name in ("PATH", "MLX_X")}
+    assert (ours, others) == ({"WARMD_STATE_DIR": "/service"}, {"PATH": before["PATH"]})
+    assert dict(os.environ) == before
+    with as_service(None):
+        assert dict(os.environ) == before
+
+
+@pytest.mark.parametrize(
+    ("flags", "error"),
+    [
+        (("--adapter-path", ""), "--adapter-path: expected a value"),
+        (("--draft-model",), "--draft-model: expected a value"),
+        (("--host",), "--host: expected a value"),
+        (("--host", "my host"), "--host: expected a host's name or address, found 'my host'"),
+        (("--port",), "--port goes before --"),
+        (("--model=x",), "--model goes before --"),
+        (("--demo",), "--demo is not for a service: it is for a first look in a terminal"),
+        (("-h",), "-h is not for a service: it shows a text and ends"),
+        (("--engine", "vllm-mlx"), "--engine is not for a service: the service runs mlx-lm's server"),
+        (("--kv-bits", "4", "--"), "unexpected argument '--': one is enough"),
+    ],
+)
+def test_flags_that_no_service_can_have_are_one_line(flags: tuple[str, ...], error: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        make_arguments(Wanted("a/b", flags=flags), None)
+    assert str(caught.value) == error
+
+
+@pytest.mark.parametrize("wanted", [Wanted(""), Wanted("a/b", " ")])
+def test_nothing_is_neither_a_model_nor_a_file(wanted: Wanted) -> None:
+    with pytest.raises(UsageError, match=r"^--(model|prompts): expected a (model folder|path)"):
+        make_arguments(wanted, None)
+
+
+def test_an_adapter_must_be_there() -> None:
+    with pytest.raises(ModelError, match="expected a folder with an adapter"):
+        make_arguments(Wanted("a/b", flags=("--adapter-path", "/no/where")), None)
 
 
 def test_a_sample_is_commented_out_but_for_its_sections() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.serving.process import free_port
+from warmd.launchd.flags import is_host
 from warmd.launchd.last_words import last_words
 from warmd.launchd.launchctl import JobState
 from warmd.launchd.ready import (
@@ -22,7 +23,6 @@ from warmd.launchd.ready import (
     Readiness,
     ask_ready,
     is_anothers,
-    is_host,
     wait_until_ready,
 )
 
@@ -55,7 +55,7 @@ def answering(*answers: tuple[int, bytes]) -> Iterator[Address]:
 
 @contextmanager
 def sending(*pieces: bytes) -> Iterator[Address]:
-    """A server that sends pieces, whatever it is asked, and goes on with the last one until nobody listens."""
+    """A server that sends pieces, whatever it is asked, the last one until nobody listens."""
 
     def serve(listener: socket.socket) -> None:
         with suppress(OSError):

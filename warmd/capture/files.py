@@ -30,6 +30,12 @@ def safe_name(name: str) -> str:
     return plain or "entry"
 
 
+def is_there(path: Path) -> bool:
+    """True for what exists; what may not be looked at is as good as not there."""
+    # Until Python 3.14 a path's own method raises in a folder that may not be entered.
+    return os.path.exists(path)  # noqa: PTH110
+
+
 def file_mode(path: Path) -> int:
     """The mode of a file; for one that is not there, that of a private one."""
     try:

@@ -10,13 +10,13 @@ from typing import Any
 
 from warmd.commands.plural import counted
 from warmd.control.protocol import one_line
+from warmd.doctor.examine import examine
 from warmd.doctor.finding import Finding
-from warmd.doctor.scene import examine
 from warmd.parser import add_command
 
 DESCRIPTION = """\
 Look at everything that warmd depends on, and say what is wrong and how to put it right. Changes nothing.
-Exit code 0: no problem. 1: at least one."""
+Exit code 0: no problem. 1: at least one, or a check that could not be made."""
 
 _MARKS = {"ok": "ok", "warning": "WARNING", "problem": "PROBLEM", "unknown": "-"}
 
@@ -29,7 +29,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Look, and tell."""
-    findings = list(examine())
+    findings = examine()
     is_ok = not any(finding.state == "problem" for finding in findings)
     if args.json:
         print(json.dumps({"ok": is_ok, "findings": [asdict(finding) for finding in findings]}, indent=2))

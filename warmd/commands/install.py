@@ -6,23 +6,33 @@ import argparse
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from warmd.commands.options import port_number, seconds_or_zero
+from warmd.commands.options import port_number, seconds_or_zero, with_memory_limit
+from warmd.commands.say import say
 from warmd.config import Settings, config_path, expand_home, load_settings
 from warmd.control.place import state_folder
 from warmd.engines.model_folder import model_folder
-from warmd.errors import UsageError
-from warmd.launchd.agent import Agent, Plist, build_plist, flag_value, to_bytes
-from warmd.launchd.errors import PortTakenError
+from warmd.errors import WarmdError
+from warmd.launchd.agent import (
+    Agent,
+    Plist,
+    UnreadablePlistError,
+    build_plist,
+    serve_arguments,
+    to_bytes,
+    variables_of,
+)
+from warmd.launchd.arguments import Wanted, make_arguments
+from warmd.launchd.flags import flag_value, flags_of
 from warmd.launchd.install import (
-    Wanted,
     check,
-    make_arguments,
-    make_environment,
+    check_can_write,
     make_folders,
     read_installed,
     refuse_root,
@@ -33,7 +43,9 @@ from warmd.launchd.last_words import last_words
 from warmd.launchd.places import log_folder, plist_path, stable_python, versioned_base
 from warmd.launchd.protected import protected_by
 from warmd.launchd.ready import Address, wait_until_ready
+from warmd.launchd.replace import check_port, replace_job
 from warmd.launchd.service import Service
+from warmd.launchd.variables import TEMPLATES_OWN, as_service, make_environment
 from warmd.logfile import log_file_path
 from warmd.parser import add_command
 
@@ -41,6 +53,8 @@ DESCRIPTION = """\
 Install `warmd serve` as a LaunchAgent of this user: it starts at login, and again when it fails. Writes the
 settings file if there is none, the LaunchAgent, and the folders for logs and state; loads it, and waits until
 the server takes requests. Repeat it at any time: without --model it renews the file and keeps what it runs.
+The service gets the WARMD_ variables of this shell, and no others. When it cannot be loaded, the one that was
+there before is loaded again.
 Exit code 0: it is installed and runs. 1: launchd refuses, or the server has ended. 2: usage. 3: no launchctl,
 no such model, or the port is taken."""
 WAIT_SECONDS = 120.0
@@ -74,54 +88,85 @@ def run(args: argparse.Namespace) -> int:
     refuse_root(os.geteuid(), sys.platform)
     path = plist_path()
     wanted = Wanted(args.model, args.prompts, args.port, tuple(args.flags))
-    # A new model makes a new file: then it does not matter what is wrong with the old one.
-    installed = read_installed(path) if args.model is None else None
-    agent = _agent(make_arguments(wanted, installed), installed)
+    installed = _installed(path, is_renewed=args.model is None)
+    agent = _agent(make_arguments(wanted, installed), installed if args.model is None else None)
     check(build_plist(agent), path)
+    settings = _settings(agent)
     if args.dry_run:
-        return _show(agent)
-    service = Service(os.getuid())
-    # Before anything is written: this says whether there is a launchctl at all.
-    service.find()
-    _prepare(agent)
-    address = Address.of(agent.arguments)
+        return _show(agent, installed, settings)
+    service, address = Service(os.getuid()), Address.of(agent.arguments)
+    # This says whether there is a launchctl at all.
+    found = service.find()
+    # All that can be known beforehand is looked at before anything is written or stopped.
+    check_port(address, found[1] if found is not None else None, installed)
+    check_can_write(path, to_bytes(build_plist(agent)))
+    _prepare(agent, installed, settings)
+    since = time.time()
     _load(service, agent, path, address)
-    return tell_readiness(service, address, args.wait)
+    return tell_readiness(service, address, args.wait, since)
 
 
-def _show(agent: Agent) -> int:
+def _installed(path: Path, *, is_renewed: bool) -> Plist | None:
+    try:
+        return read_installed(path)
+    except UnreadablePlistError:
+        # A new model makes a new file: then it does not matter what is wrong with the old one.
+        if is_renewed:
+            raise
+        return None
+
+
+def _agent(arguments: tuple[str, ...], renewed: Plist | None) -> Agent:
+    environment = make_environment(os.environ, variables_of(renewed) if renewed is not None else {})
+    return Agent(stable_python(sys.executable), arguments, expand_home("~"), log_folder(), environment)
+
+
+def _settings(agent: Agent) -> Settings:
+    """The settings as the service will have them; what its command line says is looked at as it will be.
+
+    Raises:
+        UsageError: With these it could not start.
+        SystemExit: Nor with that command line.
+    """
+    # Imported here: it imports the commands, and this is one.
+    from warmd.cli import make_parser
+
+    args, _ = make_parser(["serve"]).parse_known_args(["serve", *agent.arguments])
+    environment = dict(agent.environment)
+    if not os.path.lexists(config_path(environment)):
+        # It is written, and says nothing.
+        environment.pop("WARMD_CONFIG", None)
+    return with_memory_limit(load_settings(environment), args.memory_limit)
+
+
+def _show(agent: Agent, installed: Plist | None, settings: Settings) -> int:
     """Print the file, and beside it what would be said of it."""
     sys.stdout.write(to_bytes(build_plist(agent)).decode("utf-8"))
     sys.stdout.flush()
     if shutil.which("launchctl") is None:
         print("note: there is no launchctl here: only a Mac can use this", file=sys.stderr)
-    for line in _notes(agent, _prompts(agent, load_settings())):
+    for line in _notes(agent, installed, _prompts(agent, settings)):
         print(line, file=sys.stderr)
     return 0
 
 
-def _agent(arguments: tuple[str, ...], installed: Plist | None) -> Agent:
-    environment = make_environment(os.environ, installed)
-    return Agent(stable_python(sys.executable), arguments, expand_home("~"), log_folder(), environment)
-
-
-def _prepare(agent: Agent) -> None:
+def _prepare(agent: Agent, installed: Plist | None, settings: Settings) -> None:
     """Write the settings, make the folders, and say what a person should know about them."""
     written = write_settings()
-    settings = load_settings()
-    make_folders(agent.logs, state_folder(settings.state))
-    print(f"settings: {config_path()}{' (written; every line is a comment)' if written else ''}")
-    for line in _notes(agent, _prompts(agent, settings)):
-        print(line)
+    with as_service(agent.environment):
+        make_folders(agent.logs, state_folder(settings.state))
+    say(f"settings: {config_path()}{' (written; every line is a comment)' if written else ''}")
+    for line in _notes(agent, installed, _prompts(agent, settings)):
+        say(line)
 
 
 def _prompts(agent: Agent, settings: Settings) -> Path:
     return Path(flag_value(agent.arguments, "--prompts") or expand_home(settings.prompts.path))
 
 
-def _notes(agent: Agent, prompts: Path) -> list[str]:
+def _notes(agent: Agent, installed: Plist | None, prompts: Path) -> list[str]:
     notes = []
-    if not prompts.exists():
+    if not os.path.lexists(prompts):
         notes.append(f"note: {prompts} does not exist yet; it is picked up when it does")
     model = flag_value(agent.arguments, "--model") or ""
     notes += _download_notes(agent)
@@ -134,7 +179,18 @@ def _notes(agent: Agent, prompts: Path) -> list[str]:
         notes.append(f"warning: {agent.python} leads to {base}, which goes with Homebrew's next upgrade")
     if agent.environment:
         notes.append(f"note: the service has variables of its own: {', '.join(sorted(agent.environment))}")
+    notes += _dropped(agent, installed) if installed is not None else []
     return notes
+
+
+def _dropped(agent: Agent, installed: Plist) -> Iterator[str]:
+    """What the service had before and is not given any more."""
+    before = flags_of(serve_arguments(installed))
+    if flags := [flag for flag in before if flag not in flags_of(agent.arguments)]:
+        yield f"note: not given any more: {', '.join(flags)} (a new --model begins anew)"
+    names = sorted({*variables_of(installed)} - {*agent.environment, *TEMPLATES_OWN})
+    if names:
+        yield f"note: not given any more, as this shell does not have them: {', '.join(names)}"
 
 
 def _download_notes(agent: Agent) -> Iterator[str]:
@@ -154,43 +210,56 @@ def _load(service: Service, agent: Agent, path: Path, address: Address) -> None:
     def write(in_background: bool) -> None:
         write_plist(path, build_plist(replace(agent, session="Background") if in_background else agent))
 
-    service.unload()
-    # Otherwise somebody else would answer for the new server.
-    if address.is_taken():
-        raise PortTakenError(address.url)
-    domain = service.load(path, write)
-    print(f"service: {path}, loaded into {domain}")
+    def tell(line: str) -> None:
+        print(f"warmd: {line}", file=sys.stderr)
+
+    domain = replace_job(service, path, write, address, tell)
+    say(f"service: {path}, loaded into {domain}")
     if domain.startswith("user/"):
-        print("note: nobody is logged in at the screen, so it runs in this user's background session")
-    print(f"logs: {agent.logs} (`warmd logs -f`)")
+        say("note: nobody is logged in at the screen, so it runs in this user's background session")
+    say(f"logs: {agent.logs} (`warmd logs -f`)")
 
 
-def tell_readiness(service: Service, address: Address, seconds: float, runs_before: int = 0) -> int:
-    """Wait for the server as long as is asked for, and say how it is; the exit code."""
+def tell_readiness(
+    service: Service, address: Address, seconds: float, since: float, runs_before: int = 0
+) -> int:
+    """Wait for the server as long as is asked for, and say how it is; the exit code.
+
+    Args:
+        service: The job.
+        address: Where it listens.
+        seconds: How long to wait; 0 does not.
+        since: When it was started, in seconds since the epoch: older words are about another start.
+        runs_before: How often the job had been started before.
+    """
     if not seconds:
         return 0
-    print(f"waiting for {address.url}, {seconds:g} s at most (ctrl-C ends only the waiting)", flush=True)
+    say(f"waiting for {address.url}, {seconds:g} s at most (ctrl-C ends only the waiting)")
     outcome = wait_until_ready(address, service.state, seconds, runs_before=runs_before)
     if outcome.state == "ready":
-        print(f"ready: {address.url}")
+        say(f"ready: {address.url}")
         return 0
     if outcome.state == "loading":
         why = f" ({outcome.detail})" if outcome.detail else ""
-        print(f"it runs, but takes no requests yet{why}; `warmd logs -f` shows how it goes on")
+        say(f"it runs, but takes no requests yet{why}; `warmd logs -f` shows how it goes on")
         return 0
-    print(
-        f"warmd: the server has ended ({outcome.detail})",
-        *last_words(_log(), log_folder()),
-        sep=": ",
-        file=sys.stderr,
-    )
+    if outcome.state == "taken":
+        what = [f"another server answers at {address.url} ({outcome.detail}), not the service"]
+    else:
+        what = [f"the server has ended ({outcome.detail})", *last_words(*_logs(), since)]
+    print(f"warmd: {': '.join(what)}", file=sys.stderr)
     print("`warmd doctor` looks for the cause", file=sys.stderr)
     return 1
 
 
-def _log() -> Path | None:
-    """The log file; wrong settings may be why the server has ended, and then it had none."""
-    try:
-        return log_file_path(load_settings().log)
-    except UsageError:
-        return None
+def _logs() -> tuple[Path | None, Path]:
+    """The service's log file and the folder of launchd's own copy.
+
+    Wrong settings may be why the server has ended, and then it had no log file.
+    """
+    with suppress(WarmdError):
+        installed = read_installed(plist_path())
+        variables = variables_of(installed) if installed is not None else None
+        with as_service(variables):
+            return log_file_path(load_settings().log), log_folder()
+    return None, log_folder()

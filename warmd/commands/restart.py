@@ -5,21 +5,24 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from typing import Any
 
 from warmd.commands.install import WAIT_SECONDS, tell_readiness
 from warmd.commands.options import seconds_or_zero
+from warmd.commands.say import say
 from warmd.launchd.agent import serve_arguments
 from warmd.launchd.install import read_installed, refuse_root
 from warmd.launchd.places import plist_path
 from warmd.launchd.ready import Address
+from warmd.launchd.replace import check_port
 from warmd.launchd.service import Service
 from warmd.parser import add_command
 
 DESCRIPTION = """\
 Restart the service (SIGTERM, then launchctl kickstart -k), and wait until the server takes requests. A change
 of the LaunchAgent's file takes effect only with `warmd install`. Exit code 0: it runs. 1: it is not loaded,
-launchd refuses, or the server has ended. 3: no launchctl."""
+launchd refuses, or the server has ended. 3: no launchctl, or another program has the port."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -40,8 +43,13 @@ def run(args: argparse.Namespace) -> int:
     """Restart and wait."""
     refuse_root(os.geteuid(), sys.platform)
     service = Service(os.getuid())
-    domain, before = service.restart()
-    print(f"restarted in {domain}")
     installed = read_installed(plist_path())
     address = Address.of(serve_arguments(installed) if installed else ())
-    return tell_readiness(service, address, args.wait, before.runs)
+    found = service.find()
+    # A server that runs is not stopped for one that could not start.
+    if found is not None:
+        check_port(address, found[1], installed)
+    since = time.time()
+    domain, before = service.restart()
+    say(f"restarted in {domain}")
+    return tell_readiness(service, address, args.wait, since, before.runs)

@@ -6,25 +6,31 @@ import argparse
 import contextlib
 import os
 import sys
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from warmd.commands.plural import counted
+from warmd.commands.say import say
 from warmd.config import config_path, load_settings
 from warmd.control.place import state_folder
 from warmd.disk.files import Files
 from warmd.disk.place import store_folder
 from warmd.errors import UsageError
-from warmd.launchd.install import CannotChangeError, refuse_root
+from warmd.launchd.agent import UnreadablePlistError, variables_of
+from warmd.launchd.install import CannotChangeError, read_installed, refuse_root
 from warmd.launchd.launchctl import NoLaunchctlError
 from warmd.launchd.places import log_folder, plist_path
 from warmd.launchd.purge import purge, purge_store
 from warmd.launchd.service import Service
+from warmd.launchd.variables import as_service
 from warmd.memory.size import format_size
 from warmd.parser import add_command
 
 DESCRIPTION = """\
 Stop the service and remove its LaunchAgent. Settings, prompts, models and logs stay; with --purge what warmd
 keeps in its state folder, and warm state on disk, go too, also where there is no launchctl and so no service.
+Where those are the service's own variables say, and this shell's where it is not installed.
 Exit code 0: it is gone, or was not there. 1: launchd or the file system refuses. 3: no launchctl (without
 --purge), or --purge while a daemon runs there."""
 
@@ -45,6 +51,10 @@ def run(args: argparse.Namespace) -> int:
     """Stop, remove, and tell what stays."""
     refuse_root(os.geteuid(), sys.platform)
     path = plist_path()
+    variables = _variables(path, is_purging=args.purge)
+    with as_service(variables):
+        # Once its file is gone nobody knows any more where the service kept things.
+        places = _places() if args.purge else None
     was_loaded = _unload(is_purging=args.purge)
     try:
         path.unlink()
@@ -53,13 +63,44 @@ def run(args: argparse.Namespace) -> int:
         was_there = False
     except OSError as error:
         raise CannotChangeError(path, error) from None
-    print(f"removed: {path}" if was_there or was_loaded else "the service is not installed")
-    if args.purge:
-        _purge()
-    print(f"left: {config_path()}, {log_folder()}")
-    if not args.purge:
-        _tell_kept()
+    say(f"removed: {path}" if was_there or was_loaded else "the service is not installed")
+    if places is not None:
+        _purge(places)
+    with as_service(variables):
+        say(f"left: {config_path()}, {log_folder()}")
+        if not args.purge:
+            _tell_kept()
     return 0
+
+
+def _variables(path: Path, *, is_purging: bool) -> dict[str, str] | None:
+    """Those of the service; None where there is none that tells, and this shell's count."""
+    try:
+        installed = read_installed(path)
+    except UnreadablePlistError as error:
+        if is_purging:
+            print(f"note: {error.reason}; this shell's settings count", file=sys.stderr)
+        return None
+    return variables_of(installed) if installed is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the service kept things: its state, its warm state on disk, its logs."""
+
+    state: Path
+    store: Path
+    logs: Path
+
+
+def _places() -> Places:
+    """As the settings say.
+
+    Raises:
+        UsageError: They are wrong.
+    """
+    settings = load_settings()
+    return Places(state_folder(settings.state), store_folder(settings.store), log_folder())
 
 
 def _unload(*, is_purging: bool) -> bool:
@@ -81,26 +122,23 @@ def _unload(*, is_purging: bool) -> bool:
 def _tell_kept() -> None:
     """What --purge would have removed, as far as the settings can be read and say where it is."""
     with contextlib.suppress(UsageError, OSError):
-        settings = load_settings()
-        folder = store_folder(settings.store)
-        sizes = [file.nbytes for file in Files(folder).listed()]
-        print(f"left, --purge removes it: what warmd keeps in {state_folder(settings.state)}")
+        places = _places()
+        sizes = [file.nbytes for file in Files(places.store).listed()]
+        say(f"left, --purge removes it: what warmd keeps in {places.state}")
         size = f"{format_size(sum(sizes))} in {counted(len(sizes), 'file')}"
-        print(f"left, --purge removes it: {size} of warm state in {folder}")
+        say(f"left, --purge removes it: {size} of warm state in {places.store}")
 
 
-def _purge() -> None:
-    settings = load_settings()
-    folder, store = state_folder(settings.state), store_folder(settings.store)
+def _purge(places: Places) -> None:
     try:
         # On Linux the logs are in there.
-        left = [name for name in purge(folder) if folder / name != log_folder()]
+        left = [name for name in purge(places.state) if places.state / name != places.logs]
     except OSError as error:
-        raise CannotChangeError(folder, error) from None
+        raise CannotChangeError(places.state, error) from None
     try:
-        files = purge_store(store)
+        files = purge_store(places.store)
     except OSError as error:
-        raise CannotChangeError(store, error) from None
+        raise CannotChangeError(places.store, error) from None
     rest = f", but for what is not warmd's: {', '.join(left)}" if left else ""
-    print(f"removed: what was in {folder}{rest}")
-    print(f"removed: {counted(files, 'file')} of warm state in {store}")
+    say(f"removed: what was in {places.state}{rest}")
+    say(f"removed: {counted(files, 'file')} of warm state in {places.store}")

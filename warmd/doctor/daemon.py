@@ -18,11 +18,23 @@ SLOW = 0.5
 Json = dict[str, Any]
 
 
-def check_daemon(status: Json | None, error: str | None) -> Finding:
-    """A daemon answers on the control socket."""
+def check_daemon(status: Json | None, error: Exception | None, *, is_hung: bool = False) -> Finding:
+    """A daemon answers on the control socket.
+
+    Args:
+        status: What it says.
+        error: Why it says nothing.
+        is_hung: It is there all the same.
+    """
     if status is None:
+        what = str(error or "no daemon is running")
+        if is_hung:
+            fix = (
+                "wait; then `warmd restart` where the service is installed, else end its process and start it"
+            )
+            return Finding("daemon", "problem", what, fix)
         fix = "start it: `warmd restart` where the service is installed, else `warmd serve`"
-        return Finding("daemon", "warning", error or "no daemon is running", fix)
+        return Finding("daemon", "warning", what, fix)
     states = {state: count for state, count in status["totals"]["states"].items() if count}
     entries = ", ".join(f"{count} {state}" for state, count in states.items()) or "no entries"
     return Finding("daemon", "ok", f"pid {status['pid']}, version {status['version']}: {entries}")
@@ -53,12 +65,12 @@ def check_server(server: Json) -> Finding:
     return Finding("server", "problem", f"{url}: {one_line(problem)}", fix)
 
 
-def check_version(status: Json, version: str) -> Finding | None:
+def check_version(status: Json, version: str) -> Iterator[Finding]:
     """The daemon is of this version."""
     if status["version"] == version:
-        return None
+        return
     what = f"the daemon is of version {status['version']}, this command of {version}"
-    return Finding("version", "warning", what, "`warmd restart`, or `warmd install` after a new installation")
+    yield Finding("version", "warning", what, "`warmd restart`, or `warmd install` after a new installation")
 
 
 def check_entries(status: Json) -> Iterator[Finding]:

@@ -7,13 +7,15 @@ import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from shlex import quote
 
+from warmd.capture.files import is_there
 from warmd.commands.check import check_file
 from warmd.commands.check_report import Report
 from warmd.commands.plural import counted
 from warmd.disk.files import Files
 from warmd.doctor.finding import Finding
-from warmd.engines.model_folder import ModelError, check_model_folder
+from warmd.engines.model_folder import ModelError, check_adapter, check_model_folder
 from warmd.launchd.protected import protected_by
 from warmd.memory.size import format_size
 
@@ -24,18 +26,31 @@ SCARCE_BYTES = 2 * 10**9
 # --- the model ------------------------------------------------------------------------------------
 
 
-def check_model(model: str | None, folder: Path | None) -> Finding:
+def check_model(model: str | None, folder: Path | None, name: str = "model") -> Finding:
     """The model that a service names is there."""
     if model is None:
-        return Finding("model", "unknown", "no service is installed that would name one")
+        return Finding(name, "unknown", "no service is installed that would name one")
     try:
         check_model_folder(model)
     except ModelError as error:
-        return Finding("model", "problem", str(error), "install again: `warmd install --model M`")
+        return Finding(name, "problem", str(error), "install again: `warmd install --model M`")
     if folder is None:
         what = f"{model} is not in the Hugging Face cache: the next start downloads it"
-        return Finding("model", "warning", what, f"`hf download {model}`")
-    return Finding("model", "ok", str(folder))
+        return Finding(name, "warning", what, f"`hf download {model}`")
+    return Finding(name, "ok", str(folder))
+
+
+def check_adapter_folder(path: str | None) -> Iterator[Finding]:
+    """The adapter that a service names, if it names one, is there."""
+    if path is None:
+        return
+    try:
+        check_adapter(path)
+    except ModelError as error:
+        fix = "install again: `warmd install --model M -- --adapter-path FOLDER`"
+        yield Finding("adapter", "problem", str(error), fix)
+    else:
+        yield Finding("adapter", "ok", path)
 
 
 # --- the prompts file -----------------------------------------------------------------------------
@@ -47,10 +62,14 @@ def check_prompts(path: Path, max_bytes: int) -> tuple[Finding, tuple[Path, ...]
     Returns:
         The finding, and every file that takes part.
     """
-    if not os.path.lexists(path):
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
         what = f"{path} does not exist; nothing is kept warm until it does"
         fix = 'write it (README, "The prompts file"), or let `warmd capture NAME --save` do it'
         return Finding("prompts", "warning", what, fix), (path,)
+    except OSError as error:
+        return _unreachable("prompts", path, error), (path,)
     report = check_file(path, max_bytes)
     return _judge(report), report.document.files if report.document is not None else (path,)
 
@@ -80,6 +99,9 @@ def check_store(folder: Path, problem: str | None, *, is_enabled: bool) -> Findi
         problem: Why a running daemon does not use it, or None.
         is_enabled: Warm state is kept on disk at all.
     """
+    usable = check_folder("warm state", folder)
+    if usable.state == "problem" and is_enabled:
+        return usable
     try:
         sizes = [file.nbytes for file in Files(folder).listed()]
     except OSError as error:
@@ -110,7 +132,7 @@ def check_folder(name: str, folder: Path) -> Finding:
             name, "problem", f"{folder} cannot be made: {parent} is read-only", f"chmod u+w {parent}"
         )
     except OSError as error:
-        return Finding(name, "problem", f"{folder}: {error.strerror}", f"look at it: ls -ld {folder}")
+        return _unreachable(name, folder, error)
     if not stat.S_ISDIR(found.st_mode):
         return Finding(name, "problem", f"{folder} is no folder", "move it out of the way")
     if found.st_uid != os.geteuid():
@@ -125,17 +147,34 @@ def check_folder(name: str, folder: Path) -> Finding:
 
 
 def _nearest_there(path: Path) -> Path:
-    """The path, or the nearest folder above it that is there."""
-    return next(parent for parent in (path, *path.parents) if parent.exists())
+    """The path, or the nearest folder above it that is there and can be looked at."""
+    return next(parent for parent in (path, *path.parents) if is_there(parent))
 
 
-def check_disk(folder: Path) -> Finding:
-    """There is room on the disk."""
-    free = shutil.disk_usage(_nearest_there(folder)).free
-    what = f"{format_size(free)} free at {folder}"
-    if free < SCARCE_BYTES:
-        return Finding("disk", "warning", what, "make room: logs, warm state and models need it")
-    return Finding("disk", "ok", what)
+def _unreachable(name: str, path: Path, error: OSError) -> Finding:
+    """A path that cannot be looked at, with the folder above it that keeps us out."""
+    closed = next((folder for folder in reversed(path.parents) if not os.access(folder, os.X_OK)), None)
+    if not isinstance(error, PermissionError) or closed is None:
+        return Finding(name, "problem", f"{path}: {error.strerror}", f"look at it: ls -ld {quote(str(path))}")
+    what = f"{path} cannot be reached: {closed} may not be entered"
+    return Finding(name, "problem", what, f"chmod u+x {quote(str(closed))}")
+
+
+def check_disk(folders: Sequence[Path]) -> Iterator[Finding]:
+    """There is room on the disks that some folders are on; each disk is told once."""
+    seen: set[int] = set()
+    for folder in folders:
+        there = _nearest_there(folder)
+        device = there.stat().st_dev
+        if device in seen:
+            continue
+        seen.add(device)
+        free = shutil.disk_usage(there).free
+        what = f"{format_size(free)} free at {folder}"
+        if free < SCARCE_BYTES:
+            yield Finding("disk", "warning", what, "make room: logs, warm state and models need it")
+        else:
+            yield Finding("disk", "ok", what)
 
 
 def check_protected(paths: Sequence[Path], home: Path) -> Iterator[Finding]:

@@ -20,14 +20,16 @@ from warmd.launchd.agent import (
     find_faults,
     read_plist,
     serve_arguments,
+    variables_of,
 )
-from warmd.launchd.install import make_environment
 from warmd.launchd.last_words import last_words
 from warmd.launchd.launchctl import JobState
 from warmd.launchd.places import stable_python, versioned_base
 from warmd.launchd.ready import Address, Readiness
+from warmd.launchd.variables import TEMPLATES_OWN
 
 INSTALL = "`warmd install`"
+INSTALL_ANEW = "`warmd install --model M` writes it anew"
 _MEANINGS = {1: "the engine or the daemon failed", 2: "a flag or a setting is wrong", 3: "it cannot start"}
 
 
@@ -43,17 +45,16 @@ def look_at_plist(path: Path) -> tuple[Plist | None, Finding]:
             "LaunchAgent", "ok", "not installed; `warmd install --model M` makes a Mac service"
         )
     except UnreadablePlistError as error:
-        return None, Finding("LaunchAgent", "problem", str(error), "`warmd install --model M`")
-    except OSError as error:
-        return None, Finding(
-            "LaunchAgent", "problem", f"{path}: {error.strerror}", f"look at it: ls -l {path}"
-        )
+        return None, Finding("LaunchAgent", "problem", error.reason, INSTALL_ANEW)
     return plist, Finding("LaunchAgent", "ok", str(path))
 
 
 def check_plist(plist: Plist, path: Path, home: Path, logs: Path) -> Iterator[Finding]:
     """The file follows our rules, names an interpreter that is there, and is what would be written today."""
     interpreter = Path(plist["ProgramArguments"][0])
+    if not serve_arguments(plist):
+        yield Finding("LaunchAgent", "problem", f"{path} does not run `warmd serve --model M`", INSTALL_ANEW)
+        return
     if not interpreter.exists():
         what = f"the interpreter is gone: {interpreter}"
         yield Finding("interpreter", "problem", what, f"{INSTALL} writes the file anew, for this one")
@@ -63,8 +64,9 @@ def check_plist(plist: Plist, path: Path, home: Path, logs: Path) -> Iterator[Fi
         yield Finding("interpreter", "warning", what, fix)
     else:
         yield Finding("interpreter", "ok", str(interpreter))
+    fix = f"{INSTALL} writes it anew; with --model M also the flags of what it runs"
     for fault in find_faults(plist, path):
-        yield Finding("LaunchAgent", "problem", f"{path}: {fault}", f"{INSTALL} writes it anew")
+        yield Finding("LaunchAgent", "problem", f"{path}: {fault}", fix)
     if keys := differing_keys(plist, _wanted(plist, home, logs)):
         what = f"{path} is not what would be written today: {', '.join(keys)}"
         yield Finding("LaunchAgent", "warning", what, f"{INSTALL} renews it and keeps what it runs")
@@ -81,7 +83,7 @@ def _wanted(plist: Plist, home: Path, logs: Path) -> Plist:
         # python and python3 of one environment are the same.
         python = interpreter
     session: Session = "Background" if plist.get("LimitLoadToSessionType") == "Background" else "Aqua"
-    environment = make_environment({}, plist)
+    environment = {name: value for name, value in variables_of(plist).items() if name not in TEMPLATES_OWN}
     return build_plist(Agent(python, serve_arguments(plist), home, logs, environment, session))
 
 
@@ -125,7 +127,9 @@ def check_port(
     *,
     is_taken: bool,
     is_installed: bool,
-    daemon_pid: int | None,
+    daemon_pid: int | None = None,
+    job_pid: int | None = None,
+    is_hung: bool = False,
 ) -> Finding:
     """The server answers, or nobody else has its port.
 
@@ -135,16 +139,27 @@ def check_port(
         is_taken: Somebody listens there.
         is_installed: The service is to have that port.
         daemon_pid: Of the daemon that the control socket leads to.
+        job_pid: Of the service's process.
+        is_hung: A daemon is there, but gives no answer.
     """
+    ours = [pid for pid in (job_pid, daemon_pid) if pid is not None]
+    fix = f"stop it (`lsof -i :{address.port}` names it), or take another: `warmd install --port N`"
     if readiness is not None:
+        if readiness.pid is not None and readiness.pid not in ours and (ours or is_installed):
+            what = f"{address.url} is another warmd's, pid {readiness.pid}"
+            return Finding("port", "problem" if is_installed else "warning", what, fix)
         if readiness.is_ready:
             return Finding("port", "ok", f"{address.url} takes requests")
         return Finding(
             "port", "warning", f"{address.url}: {readiness.reason}", "wait, or see `warmd logs -f`"
         )
+    if is_taken and (ours or is_hung):
+        who = f"the daemon, pid {ours[0]}," if ours else "the daemon"
+        what = f"{address.url} gives no answer: {who} hangs, or another program has the port"
+        hung = f"`warmd restart`, or end the process and start it again; `lsof -i :{address.port}` names it"
+        return Finding("port", "problem", what, hung)
     if is_taken:
         what = f"{address.url} is another program's"
-        fix = f"stop it (`lsof -i :{address.port}` names it), or take another: `warmd install --port N`"
         return Finding("port", "problem" if is_installed else "warning", what, fix)
     if daemon_pid is not None:
         return Finding("port", "unknown", f"nobody at {address.url}; the daemon may have another port")
@@ -154,16 +169,18 @@ def check_port(
 # --- its starts -----------------------------------------------------------------------------------
 
 
-def check_starts(folder: Path) -> Finding | None:
+def check_starts(folder: Path) -> Iterator[Finding]:
     """Starts that failed, if any are on record."""
     found = read_failed_starts(folder)
     if not found.failed:
-        return None
+        return
     # Wrong settings have a line each.
     reason = "; ".join(found.failed[-1].reason.splitlines())
-    what = f"{counted(len(found.failed), 'start')} failed of late: {reason}"
-    if found.gave_up_at is None:
-        return Finding("starts", "warning", what, "put that right, then `warmd restart`")
-    return Finding(
-        "starts", "problem", f"{what}; launchd tries no more", "put that right, then `warmd restart`"
+    what, fix = (
+        f"{counted(len(found.failed), 'start')} failed of late: {reason}",
+        "put that right, then `warmd restart`",
     )
+    if found.gave_up_at is None:
+        yield Finding("starts", "warning", what, fix)
+    else:
+        yield Finding("starts", "problem", f"{what}; launchd tries no more", fix)

@@ -24,6 +24,13 @@ def check_model_folder(model: str | None, *, needs_weights: bool = True) -> None
     """
     if model is None:
         return
+    try:
+        _check(model, needs_weights=needs_weights)
+    except OSError as error:
+        raise ModelError(model, error.strerror or str(error)) from None
+
+
+def _check(model: str, *, needs_weights: bool) -> None:
     folder = Path(model)
     if folder.is_dir():
         if not (folder / "config.json").is_file():
@@ -57,7 +64,7 @@ def check_adapter(path: str | None) -> None:
     Raises:
         ModelError: It is not.
     """
-    if path is not None and not Path(path).is_dir():
+    if path is not None and not os.path.isdir(path):  # noqa: PTH112 - raises nothing
         raise ModelError(path, "expected a folder with an adapter")
 
 

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import plistlib
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 from xml.parsers.expat import ExpatError
 
 from warmd.errors import WarmdError
+from warmd.launchd.flags import flag_value, has_flag, is_host, port_of
 from warmd.launchd.packaged import read_packaged
 from warmd.launchd.places import LABEL, is_versioned
+from warmd.launchd.variables import PATH_VARIABLES, is_relative
+from warmd.prompts.files import UnreadableError, read_file
 
 Plist = dict[str, Any]
 Session = Literal["Aqua", "Background"]
 
-CARRIED = (
-    "HF_HOME",
-    "HF_HUB_CACHE",
-    "HF_HUB_OFFLINE",
-    "HF_ENDPOINT",
-    "XDG_STATE_HOME",
-    "XDG_CACHE_HOME",
-)
-"""Variables that say where things are, for the service and for a shell alike. Tokens are left behind: the
-file is no place for secrets."""
-
 _SYSTEM_PATH = ("/opt/homebrew/bin", "/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
 _SERVE = "serve"
+LARGEST = 1 << 20
+"""Bytes of a plist."""
+_NO_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML cannot hold, or, as a carriage return, gives back as another."""
 
 _EXPECTED: Mapping[str, Any] = {
     "RunAtLoad": True,
@@ -55,9 +53,8 @@ class UnreadablePlistError(WarmdError):
     """The installed file is none that we could have written."""
 
     def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(
-            f"{path}: {reason}; `warmd uninstall` removes it, `warmd install --model M` writes it"
-        )
+        self.reason = f"{path}: {reason}"
+        super().__init__(f"{self.reason}; `warmd uninstall` removes it, `warmd install --model M` writes it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +118,18 @@ def read_plist(path: Path) -> Plist:
     """An installed file.
 
     Raises:
-        OSError: It cannot be read.
-        UnreadablePlistError: It is no plist, or one without a command line.
+        FileNotFoundError: There is none.
+        UnreadablePlistError: It cannot be read, is no plist, or one without a command line.
     """
+    # Also tells a file that is not there from one that cannot be read.
+    with contextlib.suppress(PermissionError, NotADirectoryError):
+        path.lstat()
     try:
-        found = plistlib.loads(path.read_bytes())
+        data = read_file(path, LARGEST, "a file of ours can have")
+    except UnreadableError as error:
+        raise UnreadablePlistError(path, str(error)) from None
+    try:
+        found = plistlib.loads(data)
     # plistlib lets the errors of what it is made of through: of dates and numbers, of XML.
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, ExpatError) as error:
         raise UnreadablePlistError(path, f"not a property list ({type(error).__name__})") from None
@@ -141,24 +145,17 @@ def _is_command(value: Any) -> bool:
 def serve_arguments(plist: Plist) -> tuple[str, ...]:
     """What an installed file gives to `warmd serve`; nothing if it runs something else."""
     arguments: list[str] = plist["ProgramArguments"]
-    return tuple(arguments[arguments.index(_SERVE) + 1 :]) if _SERVE in arguments else ()
+    if _SERVE not in arguments:
+        return ()
+    place = arguments.index(_SERVE)
+    is_ours = place > 0 and arguments[place - 1].rpartition("/")[2] == "warmd"
+    return tuple(arguments[place + 1 :]) if is_ours else ()
 
 
 def variables_of(plist: Plist) -> dict[str, str]:
     """The variables of an installed file; nothing where they are not what they should be."""
     found = plist.get("EnvironmentVariables")
     return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
-
-
-def flag_value(arguments: Sequence[str], flag: str) -> str | None:
-    """What a command line gives to a flag, written either way; the last one counts."""
-    value = None
-    for index, argument in enumerate(arguments):
-        if argument == flag and index + 1 < len(arguments):
-            value = arguments[index + 1]
-        elif argument.startswith(f"{flag}="):
-            value = argument.removeprefix(f"{flag}=")
-    return value
 
 
 # --- rules ----------------------------------------------------------------------------------------
@@ -171,7 +168,7 @@ def find_faults(plist: Plist, path: Path) -> tuple[str, ...]:
         *(
             f"{key}: expected {expected!r}, found {plist.get(key)!r}"
             for key, expected in _EXPECTED.items()
-            if plist.get(key) != expected
+            if not _is_same(plist.get(key), expected)
         ),
         *(f"{key}: {reason}" for key, reason in _FORBIDDEN.items() if key in plist),
         *_command_faults(plist.get("ProgramArguments")),
@@ -181,7 +178,37 @@ def find_faults(plist: Plist, path: Path) -> tuple[str, ...]:
             for key in _PATH_KEYS
             if key in plist and not _is_absolute(plist[key])
         ),
+        *(
+            f"{key}: {text!r} has characters that a property list cannot hold"
+            for key, value in plist.items()
+            for text in _texts(value)
+            if _NO_XML.search(text)
+        ),
     )
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in a value, names included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from value
+        for item in value.values():
+            yield from _texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
+
+
+def _is_same(found: Any, expected: Any) -> bool:
+    """Also of the same types: launchd does not take 1 for true, as Python does."""
+    if type(found) is not type(expected):
+        return False
+    if isinstance(found, dict):
+        return found.keys() == expected.keys() and all(_is_same(found[key], expected[key]) for key in found)
+    if isinstance(found, list):
+        return len(found) == len(expected) and all(map(_is_same, found, expected))
+    return bool(found == expected)
 
 
 def _label_faults(plist: Plist, path: Path) -> Iterator[str]:
@@ -205,6 +232,10 @@ def _command_faults(arguments: Any) -> Iterator[str]:
         value = flag_value(arguments, flag)
         if value is not None and not _is_absolute(value) and not value.startswith(("~", "./", "../")):
             yield f"ProgramArguments: {flag}: expected an absolute path, found {value!r}"
+    for flag, is_right, expected in (("--port", port_of, "1 to 65535"), ("--host", is_host, "a host")):
+        value = flag_value(arguments, flag)
+        if has_flag(arguments, flag) and not (value and is_right(value)):
+            yield f"ProgramArguments: {flag}: expected {expected}, found {value!r}"
 
 
 def _environment_faults(variables: Any) -> Iterator[str]:
@@ -217,6 +248,11 @@ def _environment_faults(variables: Any) -> Iterator[str]:
         yield f"EnvironmentVariables: PATH: expected absolute paths, found {variables.get('PATH')!r}"
     if variables.get("PYTHONUNBUFFERED") != "1":
         yield "EnvironmentVariables: PYTHONUNBUFFERED: expected '1'"
+    for name, value in variables.items():
+        if not isinstance(value, str):
+            yield f"EnvironmentVariables: {name}: expected text, found {value!r}"
+        elif name in PATH_VARIABLES and is_relative(value):
+            yield f"EnvironmentVariables: {name}: expected an absolute path, found {value!r}"
 
 
 def _is_absolute(value: Any) -> bool:
@@ -226,4 +262,4 @@ def _is_absolute(value: Any) -> bool:
 def differing_keys(installed: Plist, wanted: Plist) -> tuple[str, ...]:
     """Keys in which an installed plist is not what would be written today."""
     keys = dict.fromkeys([*wanted, *installed])
-    return tuple(key for key in keys if installed.get(key) != wanted.get(key))
+    return tuple(key for key in keys if not _is_same(installed.get(key), wanted.get(key)))

@@ -5,24 +5,35 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from warmd.control.protocol import one_line
 from warmd.launchd.places import STDERR_NAME
 
 _BYTES = 8192
+_LONGEST = 500
 
 
-def last_words(log: Path | None, folder: Path) -> list[str]:
+def last_words(log: Path | None, folder: Path, since: float = 0.0) -> list[str]:
     """The reason in the newest of the log files, or its last line; nothing if there is none.
 
     Args:
         log: The log file; None where there is none.
         folder: That of launchd's own copy of what the process prints.
+        since: Seconds since the epoch: what was written before is about something else.
     """
-    files = [path for path in (log, folder / STDERR_NAME) if path is not None and path.is_file()]
-    newest = max(files, key=lambda path: path.stat().st_mtime, default=None)
-    if newest is None:
+    files = [path for path in (log, folder / STDERR_NAME) if path is not None]
+    newest = max(files, key=_changed_at)
+    if _changed_at(newest) < max(since, 1.0):
         return []
     lines = _tail(newest)
-    return [_readable(lines[-1])] if lines else []
+    return [one_line(_readable(lines[-1]))[:_LONGEST]] if lines else []
+
+
+def _changed_at(path: Path) -> float:
+    """In seconds since the epoch; 0 for what is no file, or may not be looked at."""
+    try:
+        return path.stat().st_mtime if path.is_file() else 0.0
+    except OSError:
+        return 0.0
 
 
 def _tail(path: Path) -> list[str]:
@@ -37,6 +48,6 @@ def _tail(path: Path) -> list[str]:
 def _readable(line: str) -> str:
     try:
         found = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return line
     return str(found["reason"]) if isinstance(found, dict) and found.get("reason") else line

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import ipaddress
 import json
-import re
 import socket
 import threading
 import time
@@ -16,7 +14,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from warmd.control.protocol import one_line
-from warmd.launchd.agent import flag_value
+from warmd.launchd.flags import flag_value, port_of
 from warmd.launchd.launchctl import JobState
 
 HOST, PORT = "127.0.0.1", 8080
@@ -30,22 +28,6 @@ GONE_LOOKS = 3
 """So often in a row must launchd not know the job: one `launchctl print` may fail."""
 
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
-
-
-def is_host(text: str) -> bool:
-    """True for an IP address, and for what can be the name of a host."""
-    with contextlib.suppress(ValueError):
-        ipaddress.ip_address(text)
-        return True
-    return len(text) <= 253 and all(
-        re.fullmatch(r"[A-Za-z0-9_-]{1,63}", label) for label in text.removesuffix(".").split(".")
-    )
-
-
-def port_of(text: str) -> int | None:
-    """A TCP port; None for what is none."""
-    is_number = text.isascii() and text.isdigit() and len(text) <= 5
-    return int(text) if is_number and 1 <= int(text) <= 65535 else None
 
 
 @dataclass(frozen=True, slots=True)

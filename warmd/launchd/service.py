@@ -149,6 +149,16 @@ class Service:
             raise WillNotLoadError(user, answer)
         return user
 
+    def load_again(self, domain: str, path: Path) -> None:
+        """Load a job that was there before, as it was.
+
+        Raises:
+            WillNotLoadError: launchd does not take it.
+        """
+        answer = self._bootstrap(domain, path)
+        if answer.code != 0:
+            raise WillNotLoadError(domain, answer)
+
     def _bootstrap(self, domain: str, path: Path) -> Answer:
         # A job that somebody has disabled would be refused with 5, whatever its file says.
         self.launchctl.run("enable", f"{domain}/{self.label}")

@@ -23,8 +23,13 @@ def is_file_name(value: Any) -> TypeGuard[str]:
     return isinstance(value, str) and bool(value) and not _NO_FILE_NAME.search(value)
 
 
-def read_file(path: Path, max_bytes: int) -> bytes:
+def read_file(path: Path, max_bytes: int, bound: str = "[prompts] max_bytes allows") -> bytes:
     """Read a whole regular file.
+
+    Args:
+        path: Which.
+        max_bytes: The most that is read.
+        bound: Says in the message where that bound comes from.
 
     Raises:
         UnreadableError: It is missing, denied, no regular file, or larger than `max_bytes`.
@@ -45,7 +50,7 @@ def read_file(path: Path, max_bytes: int) -> bytes:
     finally:
         os.close(descriptor)
     if status.st_size > max_bytes or len(data) > max_bytes:
-        raise UnreadableError(f"larger than the {max_bytes:,} bytes that [prompts] max_bytes allows")
+        raise UnreadableError(f"larger than the {max_bytes:,} bytes that {bound}")
     return data
 
 
