@@ -7,8 +7,10 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from warmd.capture.files import PRIVATE, write_atomically
+from warmd.crash.files import read_json
 from warmd.events import Emit, Event
 from warmd.launched import is_under_launchd
 
@@ -68,12 +70,10 @@ class Rates:
 
 def read_rates(folder: Path) -> BestRates:
     """What is kept in a state folder; nothing where there is none, and no part of it that makes no sense."""
-    try:
-        found = json.loads((folder / FILE_NAME).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    if not isinstance(found, dict):
-        return {}
+    return read_json(folder / FILE_NAME, _rates, {})
+
+
+def _rates(found: Any) -> BestRates:
     return {model: _numbers(rates) for model, rates in found.items() if isinstance(rates, dict)}
 
 

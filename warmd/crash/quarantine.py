@@ -26,10 +26,7 @@ WAY_OUT = "edit it, change the model or [memory] limit, or run `warmd rewarm` wi
 
 def read_suspects(folder: Path) -> Suspects:
     """What is written in a state folder; nothing where that cannot be read."""
-    try:
-        return read_suspects_json(read_json(folder / FILE_NAME))
-    except ValueError:
-        return Suspects()
+    return read_json(folder / FILE_NAME, read_suspects_json, Suspects())
 
 
 class Quarantine:

@@ -97,12 +97,12 @@ def starts_folder(environment: Mapping[str, str] | None = None) -> Path | None:
 
 def read_failed_starts(folder: Path) -> FailedStarts:
     """What is written in a state folder; nothing where that cannot be read."""
-    found = read_json(folder / FILE_NAME)
-    try:
-        gave_up_at = None if found["gave_up_at"] is None else float(found["gave_up_at"])
-        return FailedStarts(tuple(map(_failed_start, found["failed"])), gave_up_at)
-    except (KeyError, TypeError, ValueError):
-        return FailedStarts()
+    return read_json(folder / FILE_NAME, _failed_starts, FailedStarts())
+
+
+def _failed_starts(value: Any) -> FailedStarts:
+    gave_up_at = None if value["gave_up_at"] is None else float(value["gave_up_at"])
+    return FailedStarts(tuple(map(_failed_start, value["failed"])), gave_up_at)
 
 
 def _failed_start(value: Any) -> FailedStart:

@@ -113,7 +113,7 @@ def read_suspects_json(value: Any) -> Suspects:
     try:
         warming, ended = value["warming"], value["ended"]
         return Suspects(tuple(map(_suspect, warming)), tuple(map(_suspect, ended)))
-    except (KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError, AttributeError, OverflowError):
         raise ValueError("expected suspects") from None
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import platformdirs
 
+from warmd.crash.files import read_json
 from warmd.errors import CannotStartError
 
 MODEL_NAME = "SmolLM2-135M-Instruct"
@@ -102,10 +103,8 @@ def _make_marker(weights: Path) -> dict[str, Any]:
 
 
 def _read_marker(folder: Path) -> object:
-    try:
-        return json.loads((folder / _MARKER).read_bytes())
-    except (OSError, ValueError):
-        return None
+    found: object = read_json(folder / _MARKER, lambda value: value, None)
+    return found
 
 
 @contextmanager
