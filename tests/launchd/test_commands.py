@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import plistlib
+import pwd
 import socket
 import stat
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,13 +17,15 @@ from typing import Any
 
 import pytest
 
-from tests.commands.terminal import outcome, warmd
+from tests.commands.terminal import make_environment, outcome, warmd
 from tests.disk.made import make_piece, put
 from tests.launchd.mac import UID, Mac
+from tests.launchd.test_ready import READY, answering
 from tests.serving.process import free_port, write
 from warmd.config import Settings, load_settings
 from warmd.disk.files import Files
 from warmd.launchd.agent import find_faults, serve_arguments
+from warmd.launchd.variables import TEMPLATES_OWN
 from warmd.memory.size import format_size
 
 NO_LAUNCHCTL = (
@@ -173,6 +179,141 @@ def test_a_port_that_is_taken_is_told_before_anything_is_loaded(mac: Mac) -> Non
         done = mac.run("install", "--model", "some/model", "--port", str(port))
     assert (done.returncode, mac.calls, mac.plist.exists()) == (3, [], False)
     assert done.stderr.startswith(f"warmd: http://127.0.0.1:{port} is taken by another program")
+
+
+def install(mac: Mac, *arguments: str, **environment: str) -> Any:
+    """Install for a model that is not there: the process ends, and the job stays loaded."""
+    port = str(free_port())
+    return mac.run("install", "--model", "a/b", "--port", port, "--wait", "0", *arguments, **environment)
+
+
+def test_an_install_that_fails_leaves_the_service_as_it_is(mac: Mac) -> None:
+    assert install(mac).returncode == 0
+    before, calls = mac.plist.read_bytes(), mac.calls
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        done = mac.run("install", "--port", str(port))
+    assert (done.returncode, mac.calls, mac.plist.read_bytes()) == (3, calls, before)
+    assert done.stderr.startswith(f"warmd: http://127.0.0.1:{port} is taken by another program")
+    mac.answer(gui=[134], user=[134])
+    done = mac.run("install")
+    assert (done.returncode, mac.plist.read_bytes()) == (1, before)
+    assert done.stderr.splitlines()[0] == (
+        "warmd: nothing has changed: the service that was there before is loaded again"
+    )
+    assert mac.run("restart", "--wait", "0").returncode == 0
+
+
+def test_a_restart_for_which_there_is_no_room_stops_nothing(mac: Mac) -> None:
+    assert install(mac).returncode == 0
+    calls = mac.calls
+    with answering(READY) as address:
+        plist = read(mac.plist)
+        plist["ProgramArguments"][-1] = str(address.port)
+        mac.plist.write_bytes(plistlib.dumps(plist))
+        done = mac.run("restart")
+    assert (done.returncode, mac.calls) == (3, calls)
+    assert done.stderr.startswith(f"warmd: {address.url} is taken by another program")
+
+
+@pytest.mark.parametrize("word", ["a\x01b", "a\x1b[31m", "\udcff"])
+def test_what_a_property_list_cannot_hold_is_one_line(word: str, mac: Mac) -> None:
+    done = install(mac, "--", "--chat-template", word)
+    assert (done.returncode, done.stdout, mac.calls) == (1, "", [])
+    assert done.stderr == (
+        f"warmd: the LaunchAgent would not work: ProgramArguments: {word!r} has characters that "
+        "a property list cannot hold\n"
+    )
+
+
+def test_variables_come_and_go_with_the_shell(mac: Mac) -> None:
+    install(mac, WARMD_LOG_KEEP="3", WARMD_STORE_PATH="kv", HF_HUB_CACHE="hub")
+    plist = read(mac.plist)
+    variables = plist["EnvironmentVariables"]
+    assert (variables["WARMD_LOG_KEEP"], variables["WARMD_STORE_PATH"]) == ("3", f"{mac.home}/kv")
+    assert variables["HF_HUB_CACHE"] == f"{mac.home}/hub"
+    variables["MLX_METAL_FAST_SYNCH"] = "1"
+    variables["WARMD_GONE"] = "1"
+    mac.plist.write_bytes(plistlib.dumps(plist))
+    done = mac.run("doctor", "--json")
+    (finding,) = (each for each in json.loads(done.stdout)["findings"] if each["name"] == "settings")
+    assert finding["what"].startswith("WARMD_GONE: unknown variable")
+    assert finding["fix"].endswith(
+        f"The variables are in {mac.plist}: `warmd install` replaces them by those of its shell"
+    )
+    done = mac.run("install", "--wait", "0", WARMD_LOG_LEVEL="debug")
+    assert (done.returncode, done.stderr) == (0, "")
+    gone = "HF_HUB_CACHE, WARMD_GONE, WARMD_LOG_KEEP, WARMD_STORE_PATH"
+    assert f"note: not given any more, as this shell does not have them: {gone}\n" in done.stdout
+    assert {*read(mac.plist)["EnvironmentVariables"]} - {*TEMPLATES_OWN} == {
+        *("HF_HUB_OFFLINE", "MLX_METAL_FAST_SYNCH", "WARMD_LOG_LEVEL", "WARMD_STATE_DIR")
+    }
+
+
+def test_a_new_model_says_what_it_does_not_keep(mac: Mac) -> None:
+    install(mac, "--prompts", "p.json", "--", "--kv-bits", "8")
+    done = mac.run("install", "--model", "c/d", "--port", str(free_port()), "--wait", "0")
+    assert "note: not given any more: --kv-bits, --prompts (a new --model begins anew)\n" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "error"),
+    [
+        (
+            (),
+            {"WARMD_LOG_KEPT": "3"},
+            "warmd: WARMD_LOG_KEPT: unknown variable; the nearest known one is WARMD_LOG_KEEP",
+        ),
+        (("--", "--memory-limit", "lots"), {}, "warmd: --memory-limit: "),
+        (("--", "--log-level", "loud"), {}, "warmd serve: error: argument --log-level: invalid choice"),
+    ],
+)
+def test_a_service_that_could_not_start_is_not_installed(
+    mac: Mac, arguments: tuple[str, ...], environment: dict[str, str], error: str
+) -> None:
+    done = install(mac, *arguments, **environment)
+    assert (done.returncode, mac.calls, mac.plist.exists()) == (2, [], False)
+    assert done.stderr.startswith(error)
+
+
+def test_nobody_need_read_what_an_installation_says(mac: Mac) -> None:
+    (mac.home / "model").mkdir()
+    (mac.home / "model" / "config.json").write_text('{"model_type": "no-such"}')
+    (mac.home / "model" / "model.safetensors").touch()
+    command = f'"{sys.executable}" -m warmd install --model ./model --port {free_port()} | true; exit ${{PIPESTATUS[0]}}'
+    environment = make_environment(mac.home, **mac.environment)
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=mac.home, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("warmd: the server has ended (exit code 3): cannot load the model")
+
+
+def test_an_empty_home_is_as_good_as_none(tmp_path: Path) -> None:
+    done = warmd("install", "--dry-run", "--model", "a/b", cwd=tmp_path, HOME="")
+    home = plistlib.loads(done.stdout.encode())["EnvironmentVariables"]["HOME"]
+    assert home == pwd.getpwuid(os.getuid()).pw_dir
+
+
+def test_a_purge_goes_by_the_variables_of_the_service(mac: Mac, tmp_path: Path) -> None:
+    install(mac, WARMD_STATE_DIR=str(tmp_path / "mine"), WARMD_STORE_PATH=str(tmp_path / "kv"))
+    for folder in (tmp_path / "mine", mac.home / "s"):
+        folder.mkdir(exist_ok=True)
+        (folder / "rates.json").touch()
+    put(Files(tmp_path / "kv"), make_piece([1, 2, 3], now=1.0))
+    done = mac.run("uninstall", "--purge")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"removed: what was in {tmp_path}/mine" in done.stdout
+    assert f"removed: 1 file of warm state in {tmp_path}/kv\n" in done.stdout
+    assert (mac.home / "s" / "rates.json").exists()
+
+
+def test_what_cannot_be_found_is_not_purged_and_nothing_is_removed(mac: Mac) -> None:
+    install(mac)
+    (mac.home / ".config/warmd/warmd.toml").write_text("[state]\ndir = 3\n")
+    done = mac.run("uninstall", "--purge")
+    assert (done.returncode, mac.plist.exists()) == (2, True)
+    assert mac.run("uninstall").returncode == 0
 
 
 def test_a_dry_run_prints_the_file_and_leaves_no_trace(tmp_path: Path) -> None:

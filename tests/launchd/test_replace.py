@@ -1,0 +1,128 @@
+"""A new job in the place of one that runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.launchd.test_ready import READY, answering
+from tests.launchd.test_service import BUSY, GONE, OK, Script, service
+from tests.serving.process import free_port
+from warmd.launchd.errors import PortTakenError
+from warmd.launchd.install import CannotChangeError, check_can_write
+from warmd.launchd.launchctl import Answer, JobState
+from warmd.launchd.ready import Address
+from warmd.launchd.replace import check_port, replace_job
+from warmd.launchd.service import WillNotLoadError
+
+GUI = "gui/501/dev.warmd"
+RUNNING = Answer(0, "\tpid = 7\n\truns = 1\n")
+NOWHERE = Address("127.0.0.1", 9)
+AGAIN = "nothing has changed: the service that was there before is loaded again"
+
+
+def replace(script: Script, path: Path, address: Address | None = None) -> list[str]:
+    """Have "new" take the place of what is in a file; what was told meanwhile."""
+    told: list[str] = []
+
+    def write(in_background: bool) -> None:
+        path.write_text("new")
+
+    try:
+        replace_job(service(script), path, write, address or Address(port=free_port()), told.append)
+    except (WillNotLoadError, PortTakenError, KeyboardInterrupt) as error:
+        told.append(type(error).__name__)
+    return told
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    found = tmp_path / "dev.warmd.plist"
+    found.write_text("old")
+    return found
+
+
+def taken_out(script: Script) -> Script:
+    """The job runs, and can be taken out."""
+    return script.on(f"print {GUI}", RUNNING, RUNNING, GONE)
+
+
+def test_what_works_stays(path: Path) -> None:
+    assert (replace(taken_out(Script()), path), path.read_text()) == ([], "new")
+
+
+def test_a_job_that_launchd_does_not_take_leaves_the_old_one_loaded(path: Path) -> None:
+    script = taken_out(Script()).on(f"bootstrap gui/501 {path}", Answer(134), OK)
+    script.on(f"bootstrap user/501 {path}", Answer(134))
+    assert (replace(script, path), path.read_text()) == ([AGAIN, "WillNotLoadError"], "old")
+    assert script.calls[-1] == f"bootstrap gui/501 {path}"
+
+
+def test_a_port_that_is_taken_meanwhile_leaves_the_old_one_loaded(path: Path) -> None:
+    script = taken_out(Script())
+    with answering(READY) as address:
+        assert replace(script, path, address) == [AGAIN, "PortTakenError"]
+    assert path.read_text() == "old"
+
+
+def test_ctrl_c_leaves_the_old_one_loaded(path: Path) -> None:
+    class Stopped(Script):
+        def run(self, *arguments: str) -> Answer:
+            if arguments[0] == "bootstrap" and path.read_text() == "new":
+                raise KeyboardInterrupt
+            return super().run(*arguments)
+
+    script = Stopped()
+    taken_out(script)
+    assert (replace(script, path), path.read_text()) == ([AGAIN, "KeyboardInterrupt"], "old")
+
+
+def test_an_old_one_that_does_not_load_again_is_told(path: Path) -> None:
+    script = taken_out(Script()).on(f"bootstrap gui/501 {path}", BUSY)
+    script.on(f"bootstrap user/501 {path}", BUSY)
+    told = replace(script, path)
+    assert told[0].startswith(
+        "the service that was there before could not be loaded again: launchctl bootstrap"
+    )
+    path.unlink()
+    script = taken_out(Script()).on(f"bootstrap gui/501 {path}", Answer(134))
+    script.on(f"bootstrap user/501 {path}", Answer(134))
+    assert replace(script, path)[0] == (
+        "the service that ran before had no file any more, and cannot be loaded again"
+    )
+
+
+def test_where_nothing_was_loaded_nothing_is_loaded_again(path: Path) -> None:
+    script = (
+        Script().on(f"bootstrap gui/501 {path}", Answer(134)).on(f"bootstrap user/501 {path}", Answer(134))
+    )
+    assert replace(script, path) == ["WillNotLoadError"]
+
+
+def plist(port: int) -> dict[str, object]:
+    return {"ProgramArguments": ["/p", "-m", "warmd", "serve", "--port", str(port)]}
+
+
+def test_the_port_may_be_the_services_own_and_nobody_elses() -> None:
+    with answering(READY) as address:
+        check_port(address, JobState(pid=7), plist(address.port))
+        check_port(address, JobState(pid=7), None)
+        # Its own process is another, or listens elsewhere, or there is none.
+        for pid, port in ((8, address.port), (7, 9), (None, address.port)):
+            with pytest.raises(PortTakenError):
+                check_port(address, JobState(pid=pid), plist(port))
+        with pytest.raises(PortTakenError):
+            check_port(address, None, None)
+    check_port(Address(port=free_port()), None, None)
+
+
+def test_a_file_that_cannot_be_written_is_told_before(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "dev.warmd.plist"
+    check_can_write(path, b"x")
+    assert list(path.parent.iterdir()) == []
+    path.mkdir()
+    with pytest.raises(CannotChangeError, match=rf"^cannot change {path}: Is a directory$"):
+        check_can_write(path, b"x")
+    with pytest.raises(CannotChangeError, match=r"^cannot change /proc/1/nowhere/x"):
+        check_can_write(Path("/proc/1/nowhere/x"), b"x")
