@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from warmd import __version__
 from warmd.commands.say import discard_output
-from warmd.errors import UsageError, WarmdError
+from warmd.errors import UnwritableOutputError, UsageError, WarmdError
 from warmd.parser import CommandParser
 from warmd.printable import printable
 
@@ -142,7 +142,7 @@ def _print_all(args: argparse.Namespace) -> int:
     # These commands translate what goes wrong with the files they read.
     except OSError as error:
         discard_output()
-        raise WarmdError(f"cannot write the output: {error.strerror}") from None
+        raise UnwritableOutputError(error) from None
 
 
 def _allow_every_character() -> None:

@@ -39,13 +39,18 @@ def _setting(
 
 
 def _check_path(text: str) -> None:
-    if not text.strip() or "\0" in text:
+    if not text.strip():
         raise ValueError(f"expected a path, found {text!r}")
+    _check_path_or_empty(text)
 
 
-def _check_no_nul(text: str) -> None:
+def _check_path_or_empty(text: str) -> None:
     if "\0" in text:
         raise ValueError(f"expected a path, found {text!r}")
+    try:
+        Path(text).expanduser()
+    except RuntimeError:
+        raise ValueError(f"expected a path, found {text!r}: there is no home folder to take ~ for") from None
 
 
 def _check_rate(text: str) -> None:
@@ -122,7 +127,7 @@ class StoreSettings:
     """`[store]`: warm state on disk; sizes such as 20GB or 800MiB, and seconds"""
 
     enabled: bool = _setting(True, "keep the state of declared entries on disk, for the next start")
-    path: str = _setting("", "the folder; empty for the system's own place", check=_check_no_nul)
+    path: str = _setting("", "the folder; empty for the system's own place", check=_check_path_or_empty)
     max_bytes: str = _setting(
         AUTO, "all files together; auto: 20 GB, or a tenth of the free disk", check=parse_max_bytes
     )
@@ -136,7 +141,7 @@ class StateSettings:
     """`[state]`"""
 
     dir: str = _setting(
-        "", "the folder of the control socket; empty for the system's own place", check=_check_no_nul
+        "", "the folder of the control socket; empty for the system's own place", check=_check_path_or_empty
     )
 
 
@@ -144,7 +149,9 @@ class StateSettings:
 class LogSettings:
     """`[log]`"""
 
-    file: str = _setting(AUTO, "the log file of `warmd serve` and `warmd sidecar`", check=_check_no_nul)
+    file: str = _setting(
+        AUTO, "the log file of `warmd serve` and `warmd sidecar`", check=_check_path_or_empty
+    )
     level: str = _setting("info", "the lowest level that is logged", check=_check_level)
     max_bytes: str = _setting("10MiB", "a larger file is set aside", check=_check_log_size)
     keep: int = _setting(5, "how many that were set aside are kept", 0)

@@ -27,6 +27,13 @@ class CannotStartError(WarmdError):
     exit_code = 3
 
 
+class UnwritableOutputError(WarmdError):
+    """Standard output takes no more: a full disk, for example."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(f"cannot write the output: {error.strerror}")
+
+
 class RenderError(WarmdError):
     """One entry cannot be rendered with the model that is loaded now.
 

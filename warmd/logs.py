@@ -22,12 +22,14 @@ from warmd.config import LogSettings, Settings
 from warmd.events import CATALOGUE, Event, Level, make_event
 from warmd.launched import is_under_launchd
 from warmd.logfile import LogFile, open_log_file
+from warmd.printable import printable
 from warmd.repeats import Repeats
 from warmd.sink import Sink, stream_writer
 
 LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
 
-RESERVED = frozenset({"ts", "level", "event", "exc_info", "stack", "stack_info"})
+_ACTED_UPON = frozenset({"exc_info", "stack", "stack_info"})
+RESERVED = _ACTED_UPON | {"ts", "level", "event"}
 """Keys that are ours or that structlog acts upon: a field of that name gets an underscore at its end."""
 
 DEEPEST = 8
@@ -228,18 +230,23 @@ def pretty_line(*, is_terminal: bool = True) -> Callable[[MutableMapping[str, An
     )
 
     def render(event: MutableMapping[str, Any]) -> str:
-        errors = event.pop("errors", None) or []
+        errors = event.pop("errors") if isinstance(event.get("errors"), list) else []
         kind = CATALOGUE.get(event["event"])
         for name in kind.unsaid if kind is not None else ():
             if event.get(name) == 0:
                 del event[name]
         # structlog would print a field named exception below the line, as a traceback.
         event["raised"] = event.pop("exception", None)
-        known = {key: _printable(value) for key, value in event.items() if value is not None}
+        known = {_key(key): _printable(value) for key, value in event.items() if value is not None}
         line = str(renderer(None, "", known)).rstrip()
         return "\n".join([line, *(f"    {_error_line(error)}" for error in errors)])
 
     return render
+
+
+def _key(name: str) -> str:
+    """A field's name; structlog acts upon some, and a line of the file may have any."""
+    return f"{name}_" if name in _ACTED_UPON else printable(name)
 
 
 def _error_line(error: Any) -> str:
@@ -253,6 +260,4 @@ def _error_line(error: Any) -> str:
 
 def _printable(value: Any) -> Any:
     """No escape sequence, in an entry's name for example, may reach the terminal."""
-    if not isinstance(value, str):
-        return value
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in value)
+    return printable(value) if isinstance(value, str) else value

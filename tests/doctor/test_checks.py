@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +13,14 @@ import pytest
 
 from tests.disk.made import make_piece, put
 from tests.launchd.test_agent import AGENT, FILE
+from warmd.control.errors import ControlFailedError
 from warmd.crash.starts import FailedStart, note_failed_start
 from warmd.crash.suspects import Suspect, Suspects
 from warmd.disk.files import Files
 from warmd.doctor import daemon, engine, files, service
 from warmd.doctor.engine import Engine
 from warmd.doctor.finding import Finding
-from warmd.engines.model_folder import model_folder
+from warmd.engines.model_folder import ModelError, check_model_folder, model_folder
 from warmd.launchd.agent import build_plist
 from warmd.launchd.launchctl import JobState
 from warmd.launchd.ready import Address, Readiness
@@ -172,6 +174,51 @@ def test_folders(tmp_path: Path) -> None:
     )
 
 
+def test_a_store_that_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    expected = ("problem", f"{tmp_path}/file is no folder")
+    assert brief(files.check_store(tmp_path / "file", None, is_enabled=True)) == expected
+    assert files.check_store(tmp_path / "file" / "kv", None, is_enabled=True).state == "problem"
+
+
+def test_an_adapter(tmp_path: Path) -> None:
+    assert list(files.check_adapter_folder(None)) == []
+    assert [brief(found) for found in files.check_adapter_folder(str(tmp_path))] == [("ok", str(tmp_path))]
+    assert [found.state for found in files.check_adapter_folder("/no/where")] == ["problem"]
+
+
+def test_a_disk_is_told_once(tmp_path: Path) -> None:
+    found = list(files.check_disk((tmp_path, tmp_path / "a", tmp_path / "b" / "c")))
+    assert [finding.name for finding in found] == ["disk"]
+
+
+def test_a_prompts_file_that_cannot_be_looked_at_is_not_taken_for_missing(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    finding, involved = files.check_prompts(tmp_path / "loop" / "p.json", 10**6)
+    assert (finding.state, involved) == ("problem", (tmp_path / "loop" / "p.json",))
+    assert finding.what.startswith(f"{tmp_path}/loop/p.json: Too many levels of symbolic links")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may enter every folder")
+def test_a_folder_that_may_not_be_entered_is_named(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o600)
+    expected = Finding(
+        "x",
+        "problem",
+        f"{closed}/f cannot be reached: {closed} may not be entered",
+        f"chmod u+x {closed}",
+    )
+    try:
+        assert files.check_folder("x", closed / "f") == expected
+        assert replace(files.check_prompts(closed / "f", 1)[0], name="x") == expected
+        assert [found.name for found in files.check_disk((closed / "f",))] == ["disk"]
+        with pytest.raises(ModelError):
+            check_model_folder(str(closed / "f"))
+    finally:
+        closed.chmod(0o700)
+
+
 def test_protected_folders_are_named_once(tmp_path: Path) -> None:
     path = tmp_path / "Desktop" / "p.json"
     found = list(files.check_protected([path, path, tmp_path / "x"], tmp_path))
@@ -256,6 +303,24 @@ def test_how_the_job_is(
     ("readiness", "is_taken", "pid", "expected"),
     [
         (Readiness(True), False, 7, ("ok", "http://127.0.0.1:8080 takes requests")),
+        (Readiness(True, None, 7), False, 7, ("ok", "http://127.0.0.1:8080 takes requests")),
+        (Readiness(True, None, 8), False, 7, ("problem", "http://127.0.0.1:8080 is another warmd's, pid 8")),
+        (
+            Readiness(True, None, 8),
+            False,
+            None,
+            ("problem", "http://127.0.0.1:8080 is another warmd's, pid 8"),
+        ),
+        (
+            None,
+            True,
+            7,
+            (
+                "problem",
+                "http://127.0.0.1:8080 gives no answer: the daemon, pid 7, hangs, "
+                "or another program has the port",
+            ),
+        ),
         (
             Readiness(False, "the model is being loaded"),
             False,
@@ -277,6 +342,30 @@ def test_the_port(
 def test_a_port_that_no_service_is_to_have_is_no_problem() -> None:
     found = service.check_port(Address(), None, is_taken=True, is_installed=False, daemon_pid=None)
     assert brief(found) == ("warning", "http://127.0.0.1:8080 is another program's")
+
+
+def test_a_process_that_hangs_is_not_taken_for_another_program() -> None:
+    hung = service.check_port(Address(), None, is_taken=True, is_installed=True, job_pid=7)
+    assert "the daemon, pid 7, hangs" in hung.what
+    assert (hung.fix or "").startswith("`warmd restart`")
+    hung = service.check_port(Address(), None, is_taken=True, is_installed=False, is_hung=True)
+    assert "the daemon hangs" in hung.what
+    hung = daemon.check_daemon(
+        None, ControlFailedError("the daemon gave no answer within 10 s"), is_hung=True
+    )
+    assert (hung.state, (hung.fix or "").startswith("wait; then `warmd restart`")) == ("problem", True)
+
+
+def test_a_plist_that_runs_another_program_is_written_anew() -> None:
+    plist = {**build_plist(AGENT), "ProgramArguments": ["/bin/sh", "-c", "x"]}
+    assert list(service.check_plist(plist, FILE, AGENT.home, AGENT.logs)) == [
+        Finding(
+            "LaunchAgent",
+            "problem",
+            f"{FILE} does not run `warmd serve --model M`",
+            "`warmd install --model M` writes it anew",
+        )
+    ]
 
 
 def test_starts_that_failed(tmp_path: Path) -> None:

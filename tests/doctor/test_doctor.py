@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import plistlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tests.launchd.mac import Mac
 from tests.serving.process import beside, free_port, serving, write
 from warmd import __version__
 from warmd.commands.doctor import report_lines
-from warmd.doctor.examine import examine
+from warmd.doctor.examine import _guarded, examine
 from warmd.doctor.finding import Finding
 from warmd.launchd.launchctl import Answer
 
@@ -184,3 +185,68 @@ def test_a_check_that_fails_itself_hides_no_other(monkeypatch: pytest.MonkeyPatc
         )
     ]
     assert found[-1].name == "prefill rate"
+
+
+def test_what_a_check_had_found_before_it_failed_is_kept() -> None:
+    def check() -> Iterator[Finding]:
+        yield Finding("port", "problem", "taken")
+        raise ZeroDivisionError
+
+    assert list(_guarded("service", check)) == [
+        Finding("port", "problem", "taken"),
+        Finding(
+            "service",
+            "problem",
+            "the check itself failed (ZeroDivisionError)",
+            "report this as a fault of warmd",
+        ),
+    ]
+
+
+def test_one_thing_that_is_wrong_hides_nothing_else(tmp_path: Path) -> None:
+    mac = Mac(tmp_path)
+    port = free_port()
+    arguments = ["serve", "--model", "a/b", "--prompts", "~nosuchuser/p.json", "--port", str(port)]
+    plist = {
+        "Label": "dev.warmd",
+        "ProgramArguments": ["/v/bin/python", "-m", "warmd", *arguments],
+        "EnvironmentVariables": {
+            "WARMD_STATE_DIR": "~nosuchuser/s",
+            "WARMD_STORE_PATH": str(tmp_path / "Documents" / "kv"),
+            "HOME": str(tmp_path),
+        },
+    }
+    mac.plist.parent.mkdir(parents=True)
+    mac.plist.write_bytes(plistlib.dumps(plist))
+    done = mac.run("doctor", "--json")
+    found = findings(done)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert [item["what"] for item in found["settings"]] == [
+        "WARMD_STATE_DIR: expected a path, found '~nosuchuser/s': there is no home folder to take ~ for"
+    ]
+    assert found["prompts"][0]["what"] == "~nosuchuser/p.json: there is no home folder to take ~ for"
+    assert all(item["fix"] for listed in found.values() for item in listed if item["state"] == "problem")
+    assert {"state folder", "log folder", "warm state", "privacy", "disk", "port", "daemon"} <= {*found}
+
+
+def test_the_services_own_places_are_looked_at(tmp_path: Path) -> None:
+    mac = Mac(tmp_path)
+    store, adapter = tmp_path / "Documents" / "kv", tmp_path / "Desktop" / "adapter"
+    adapter.mkdir(parents=True)
+    done = mac.run(
+        *("install", "--model", "a/b", "--port", str(free_port()), "--wait", "0"),
+        *("--", "--adapter-path", str(adapter), "--draft-model", "c/d"),
+        WARMD_STORE_PATH=str(store),
+    )
+    assert done.returncode == 0
+    try:
+        found = findings(mac.run("doctor", "--json"))
+    finally:
+        mac.run("uninstall")
+    assert [item["what"] for item in found["privacy"]] == [
+        f"{store} is in the Documents folder, which macOS keeps from services",
+        f"{adapter} is in the Desktop folder, which macOS keeps from services",
+    ]
+    assert f"in {store}" in found["warm state"][0]["what"]
+    assert found["adapter"][0]["state"] == "ok"
+    assert found["draft model"][0]["fix"] == "`hf download c/d`"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import plistlib
 from contextlib import suppress
 from dataclasses import replace
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warmd.launchd.agent import (
+    LARGEST,
     Agent,
     UnreadablePlistError,
     build_plist,
@@ -36,6 +38,7 @@ AGENT = Agent(
     logs=HOME / "Library/Logs/warmd",
     environment={"WARMD_CONFIG": "/Users/me/w.toml"},
 )
+VARIABLES = {"HOME": "/h", "PATH": "/bin", "PYTHONUNBUFFERED": "1"}
 
 
 def test_what_is_written() -> None:
@@ -99,6 +102,13 @@ def test_the_template_is_the_one_in_the_checkout_and_lacks_only_its_words() -> N
         ({"ExitTimeOut": None}, "ExitTimeOut: expected 30, found None"),
         ({"ProcessType": "Background"}, "ProcessType: expected 'Interactive', found 'Background'"),
         ({"Umask": 0o022}, "Umask: expected 63, found 18"),
+        # launchd tells the types of numbers apart; Python does not.
+        ({"RunAtLoad": 1}, "RunAtLoad: expected True, found 1"),
+        ({"Umask": 63.0}, "Umask: expected 63, found 63.0"),
+        (
+            {"KeepAlive": {"SuccessfulExit": 0}},
+            "KeepAlive: expected {'SuccessfulExit': False}, found {'SuccessfulExit': 0}",
+        ),
         ({"WatchPaths": ["/x"]}, "WatchPaths: a save would start a second process"),
         ({"LowPriorityIO": True}, "LowPriorityIO: loading the model would be throttled"),
         (
@@ -126,6 +136,34 @@ def test_the_template_is_the_one_in_the_checkout_and_lacks_only_its_words() -> N
         (
             {"EnvironmentVariables": {"HOME": "/h", "PATH": "bin:/usr/bin", "PYTHONUNBUFFERED": "1"}},
             "EnvironmentVariables: PATH: expected absolute paths, found 'bin:/usr/bin'",
+        ),
+        (
+            {"ProgramArguments": ["/p", "serve", "--port", "²"]},
+            "ProgramArguments: --port: expected 1 to 65535, found '²'",
+        ),
+        (
+            {"ProgramArguments": ["/p", "serve", "--host=my host"]},
+            "ProgramArguments: --host: expected a host, found 'my host'",
+        ),
+        (
+            {"ProgramArguments": ["/p", "serve", "--port"]},
+            "ProgramArguments: --port: expected 1 to 65535, found None",
+        ),
+        (
+            {"ProgramArguments": ["/p", "serve", "a\rb"]},
+            "ProgramArguments: 'a\\rb' has characters that a property list cannot hold",
+        ),
+        (
+            {"EnvironmentVariables": {**VARIABLES, "WARMD_STORE_PATH": "kv"}},
+            "EnvironmentVariables: WARMD_STORE_PATH: expected an absolute path, found 'kv'",
+        ),
+        (
+            {"EnvironmentVariables": {**VARIABLES, "HF_HUB_CACHE": "./hub"}},
+            "EnvironmentVariables: HF_HUB_CACHE: expected an absolute path, found './hub'",
+        ),
+        (
+            {"EnvironmentVariables": {**VARIABLES, "WARMD_LOG_KEEP": 5}},
+            "EnvironmentVariables: WARMD_LOG_KEEP: expected text, found 5",
         ),
         (
             {"EnvironmentVariables": {"PATH": "/bin", "PYTHONUNBUFFERED": "1"}},
@@ -176,7 +214,34 @@ def test_no_content_breaks_the_reading(content: bytes) -> None:
 
 def test_what_serve_is_given_can_be_read_back() -> None:
     assert serve_arguments(build_plist(AGENT)) == AGENT.arguments
-    assert serve_arguments({"ProgramArguments": ["/bin/sh", "-c", "x"]}) == ()
+    for other in (["/bin/sh", "-c", "x"], ["/bin/other", "serve", "x"], ["serve", "x"]):
+        assert serve_arguments({"ProgramArguments": other}) == ()
+    assert serve_arguments({"ProgramArguments": ["/v/bin/warmd", "serve", "x"]}) == ("x",)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder", "large", "dangling"])
+def test_what_is_no_file_is_not_waited_for(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.plist"
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "large":
+        path.write_bytes(b" " * (LARGEST + 1))
+    else:
+        path.symlink_to("nowhere")
+    with pytest.raises(UnreadablePlistError):
+        read_plist(path)
+    with pytest.raises(FileNotFoundError):
+        read_plist(tmp_path / "none.plist")
+
+
+@given(st.dictionaries(st.sampled_from(["--a", "--b"]), st.text(max_size=5), min_size=1))
+def test_what_breaks_no_rule_is_read_as_it_was_written(flags: dict[str, str]) -> None:
+    arguments = tuple(word for flag in flags.items() for word in flag)
+    plist = build_plist(replace(AGENT, arguments=arguments))
+    if not find_faults(plist, FILE):
+        assert plistlib.loads(to_bytes(plist)) == plist
 
 
 def test_a_flag_is_read_in_both_forms_and_the_last_counts() -> None:

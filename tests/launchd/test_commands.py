@@ -280,7 +280,8 @@ def test_nobody_need_read_what_an_installation_says(mac: Mac) -> None:
     (mac.home / "model").mkdir()
     (mac.home / "model" / "config.json").write_text('{"model_type": "no-such"}')
     (mac.home / "model" / "model.safetensors").touch()
-    command = f'"{sys.executable}" -m warmd install --model ./model --port {free_port()} | true; exit ${{PIPESTATUS[0]}}'
+    command = f"{sys.executable} -m warmd install --model ./model --port {free_port()}"
+    command += " | true; exit ${PIPESTATUS[0]}"
     environment = make_environment(mac.home, **mac.environment)
     done = subprocess.run(
         ["bash", "-c", command], cwd=mac.home, env=environment, capture_output=True, text=True

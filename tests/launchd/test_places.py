@@ -57,10 +57,16 @@ def test_an_environment_that_is_tied_to_a_version_is_noticed(tmp_path: Path) -> 
 
 
 def test_what_is_in_a_cache_is_refused() -> None:
-    with pytest.raises(
-        ThrowawayPythonError, match=r"^/Users/me/.cache/uv/archive-v0/x/bin/python is in uv's"
+    for folder, where in (
+        ("/Users/me/.cache/uv/archive-v0/x", "uv's cache"),
+        ("/Users/me/.local/pipx/.cache/5f3/bin", "pipx's cache"),
+        ("/Users/me/Library/Caches/pipx/5f3/bin", "pipx's cache"),
+        ("/private/tmp/venv/bin", "a temporary folder"),
+        ("/var/folders/zz/T/venv/bin", "a temporary folder"),
     ):
-        stable_python("/Users/me/.cache/uv/archive-v0/x/bin/python")
+        with pytest.raises(ThrowawayPythonError, match=f"^{folder}/python is in {where} and will be gone"):
+            stable_python(f"{folder}/python")
+    assert stable_python("/Users/me/.local/pipx/venvs/warmd/bin/python")
 
 
 @pytest.mark.parametrize(

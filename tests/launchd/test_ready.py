@@ -238,6 +238,16 @@ def test_the_last_words_are_the_reason_in_the_newest_file(tmp_path: Path) -> Non
     assert last_words(log, tmp_path) == ["warmd: error: unrecognized arguments: --x"]
 
 
+def test_last_words_are_a_line_for_a_terminal_and_not_those_of_another_start(tmp_path: Path) -> None:
+    log = tmp_path / "warmd.jsonl"
+    log.write_text('{"reason": "\\u001b[31mred\\nline"}\n')
+    assert last_words(log, tmp_path) == ["[31mred line"]
+    assert last_words(log, tmp_path, log.stat().st_mtime + 1) == []
+    log.write_text("[" * 5000 + "\n")
+    assert last_words(log, tmp_path) == ["[" * 500]
+    assert last_words(tmp_path / "no" / "log", tmp_path / "none") == []
+
+
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9", "http://[::1]:9"])
 def test_an_address_is_read_from_what_a_daemon_says(url: str) -> None:
     assert Address.of_url(url).url == url

@@ -205,6 +205,11 @@ def test_a_restart_that_launchd_refuses_is_one_line() -> None:
     assert str(caught.value) == f"launchctl kickstart {GUI}: Operation not permitted (error 1)"
 
 
+def test_what_launchctl_says_is_one_line_that_a_terminal_shows() -> None:
+    assert Answer(5, "\n \x1b[31mno\x07\nmore").reason == "[31mno"
+    assert Answer(5, " \n").reason == "exit code 5"
+
+
 def test_how_a_job_is_comes_from_its_own_lines() -> None:
     assert parse_print(RUNNING) == JobState(pid=4242, runs=3, last_exit=3)
 
@@ -221,6 +226,12 @@ def test_how_a_job_is_comes_from_its_own_lines() -> None:
             True,
         ),
         ("something new", JobState(), False),
+        ("\truns = 1\n\tpid = ²\n\tlast exit code = " + "9" * 5000, JobState(runs=1), False),
+        (
+            "\truns = 1\n\tlast terminating signal = \x1b[2JKilled\n",
+            JobState(runs=1, last_signal="[2JKilled"),
+            True,
+        ),
     ],
 )
 def test_other_ways_to_be(lines: str, expected: JobState, has_ended: bool) -> None:

@@ -7,7 +7,8 @@ from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warmd.logread.lines import LogReader, rotated
@@ -81,6 +82,52 @@ def test_a_file_that_somebody_has_emptied_is_read_from_its_beginning(tmp_path: P
     assert read(reader) == ["c"]
 
 
+@pytest.mark.parametrize("how", ["filled again", "made again"])
+def test_another_file_in_its_place_is_read_from_its_beginning(how: str, tmp_path: Path) -> None:
+    path = tmp_path / "w.jsonl"
+    reader = LogReader(path)
+    append(path, "a", "b")
+    assert read(reader) == ["a", "b"]
+    if how == "filled again":
+        os.truncate(path, 0)
+    else:
+        path.unlink()
+    append(path, "c", "d", "e")
+    assert read(reader) == ["c", "d", "e"]
+    append(path, "f")
+    assert read(reader) == ["f"]
+
+
+def test_a_file_that_begins_with_a_long_line_is_told_by_its_beginning(tmp_path: Path) -> None:
+    path = tmp_path / "w.jsonl"
+    reader = LogReader(path)
+    for text in ("a" * 5000, "b"):
+        append(path, text)
+        assert read(reader) == [text]
+
+
+def test_a_name_is_no_pattern(tmp_path: Path) -> None:
+    path = tmp_path / "w[1]*.jsonl"
+    append(tmp_path / "w[1]*.jsonl.1", "old")
+    append(tmp_path / "w1x.jsonl.1", "another's")
+    append(path, "new")
+    assert read(LogReader(path)) == ["old", "new"]
+    assert rotated(tmp_path / "no" / "folder") == []
+
+
+def test_a_line_without_end_is_not_held(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("warmd.logread.lines.LONGEST_LINE", 10)
+    path = tmp_path / "w.jsonl"
+    reader = LogReader(path)
+    append(path, "x" * 35, "short", "y" * 10, "z" * 9)
+    assert read(reader) == ["x" * 10, "short", "y" * 10, "z" * 9]
+    with path.open("a") as file:
+        file.write("w" * 25)
+    assert read(reader) == []
+    append(path, "!")
+    assert read(reader) == ["w" * 10]
+
+
 def test_a_rotation_in_the_midst_of_reading_loses_nothing(tmp_path: Path) -> None:
     path = tmp_path / "w.jsonl"
     append(path, "a", "b")
@@ -108,6 +155,7 @@ def test_following_looks_again_after_a_pause(tmp_path: Path) -> None:
     assert (found, pauses) == ([b"before", b"after 1", b"after 2"], [0.25, 0.25])
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(["write", "rotate", "read"]), max_size=30))
 def test_each_line_is_read_once_and_in_order(steps: list[str]) -> None:
     with TemporaryDirectory(prefix="warmd-test-") as folder:

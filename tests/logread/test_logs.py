@@ -157,3 +157,43 @@ def test_reading_a_log_needs_no_engine(log: Path, tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"errors": 5},
+        {"errors": {"a": 1}},
+        {"errors": [[1], None]},
+        {"stack": 5},
+        {"exc_info": 5, "stack_info": [1], "exception": {"a": 1}},
+        {"logger": 3, "logger_name": None, "positional_args": [1]},
+        {"\x1b[2Jkey": 1, "two\nlines": "\x1b[2J"},
+    ],
+)
+def test_whatever_a_line_has_it_is_one_line_that_a_terminal_shows(
+    fields: dict[str, Any], log: Path, tmp_path: Path
+) -> None:
+    log.write_text(f"{json.dumps({**LINES[0], **fields})}\n")
+    done = logs(tmp_path, "--level", "info")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [char for char in done.stdout if not char.isprintable() and char != "\n"] == []
+    assert done.stdout.splitlines()[1].startswith("01-02 03:04:05 [info     ] entry.warmed       ")
+
+
+def test_any_number_of_lines_may_be_asked_for(log: Path, tmp_path: Path) -> None:
+    assert len(logs(tmp_path, "-n", "9" * 30).stdout.splitlines()) == 4
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_an_output_that_takes_nothing_is_not_the_logs_fault(log: Path, tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
+        done = subprocess.run(
+            [sys.executable, "-m", "warmd", "logs"],
+            cwd=tmp_path,
+            env=make_environment(tmp_path),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert (done.returncode, done.stderr) == (1, "warmd: cannot write the output: No space left on device\n")

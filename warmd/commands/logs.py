@@ -9,8 +9,9 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from warmd.commands.say import discard_output
 from warmd.config import load_settings
-from warmd.errors import UsageError, WarmdError
+from warmd.errors import UnwritableOutputError, UsageError, WarmdError
 from warmd.logfile import log_file_path
 from warmd.nearest import nearest_of
 from warmd.parser import add_command
@@ -39,7 +40,7 @@ def _count(text: str) -> int:
     value = int(text)
     if value < 0:
         raise argparse.ArgumentTypeError("expected 0 or more")
-    return value
+    return min(value, sys.maxsize)
 
 
 _count.__name__ = "whole number"
@@ -116,8 +117,18 @@ def _last(lines: Iterator[str], count: int | None) -> Iterable[str]:
 
 
 def _print(lines: Iterable[str]) -> int:
-    """Print lines; how many there were."""
+    """Print lines; how many there were.
+
+    Raises:
+        UnwritableOutputError: Nobody takes them. That the log cannot be read is something else.
+    """
     count = 0
     for count, line in enumerate(lines, 1):  # noqa: B007 - the last number is the count
-        print(line, flush=True)
+        try:
+            print(line, flush=True)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            discard_output()
+            raise UnwritableOutputError(error) from None
     return count

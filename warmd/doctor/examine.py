@@ -64,7 +64,8 @@ def _guarded(name: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Find
     try:
         yield from check()
     except WarmdError as error:
-        yield Finding(name, "problem", str(error))
+        fix = "put that right; `warmd install --model M` writes the service's flags anew"
+        yield Finding(name, "problem", str(error), fix)
     except Exception as error:  # noqa: BLE001 - whatever it is, it must not hide what the others find
         yield failed(name, error)
 
@@ -80,7 +81,7 @@ def _check_models(scene: Scene, folder: Path | None) -> Iterator[Finding]:
 
 
 def _check_files(scene: Scene, model: Path | None) -> Iterator[Finding]:
-    involved: list[Path] = [scene.prompts]
+    involved: list[Path] = []
 
     def check_prompts() -> Iterator[Finding]:
         finding, found = files.check_prompts(scene.prompts, scene.settings.prompts.max_bytes)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import platformdirs
@@ -15,16 +17,21 @@ STDERR_NAME = "launchd.log"
 """launchd's own copy of what the process prints before and beside its log."""
 
 _CELLAR = re.compile(r"(?P<prefix>.*)/Cellar/(?P<formula>[^/]+)/[^/]+(?P<rest>/.*)")
-_THROWAWAY = re.compile(r"/uv/(archive-v\d+|environments-v\d+|builds-v\d+)/")
+_THROWAWAY: Mapping[str, re.Pattern[str]] = {
+    "uv's cache": re.compile(r"/uv/(archive-v\d+|environments-v\d+|builds-v\d+)/"),
+    "pipx's cache": re.compile(r"/pipx/\.cache/|/(\.cache|Caches)/pipx/"),
+    # https://developer.apple.com/documentation/foundation/nstemporarydirectory(): macOS empties these.
+    "a temporary folder": re.compile(r"^(/private/(tmp|var/tmp|var/folders)|/var/folders)/"),
+}
 
 
 class ThrowawayPythonError(UsageError):
-    """The interpreter is in a cache that may be emptied at any time."""
+    """The interpreter is in a cache or a temporary folder, which may be emptied at any time."""
 
-    def __init__(self, python: Path) -> None:
+    def __init__(self, python: Path, where: str) -> None:
         super().__init__(
-            f"{python} is in uv's cache and will be gone one day: "
-            "install warmd to stay (`uv tool install warmd`)"
+            f"{python} is in {where} and will be gone one day: "
+            "install warmd to stay (`uv tool install warmd`, `pipx install warmd`)"
         )
 
 
@@ -56,13 +63,16 @@ def stable_python(executable: str) -> Path:
         executable: `sys.executable`.
 
     Raises:
-        UsageError: It is unknown, or in a cache.
+        UsageError: It is unknown, or in a cache or a temporary folder.
     """
     if not executable:
         raise UsageError("Python does not know the path of its own interpreter: call warmd by its full path")
     python = Path(executable).absolute()
-    if _THROWAWAY.search(str(python)):
-        raise ThrowawayPythonError(python)
+    # On macOS /tmp is a link to /private/tmp.
+    paths = (str(python), os.path.realpath(python.parent))
+    for where, pattern in _THROWAWAY.items():
+        if any(pattern.search(f"{path}/") for path in paths):
+            raise ThrowawayPythonError(python, where)
     found = _CELLAR.fullmatch(str(python))
     if found is None:
         return python

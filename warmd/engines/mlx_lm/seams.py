@@ -86,12 +86,26 @@ class EngineNeedsError(CannotStartError):
         )
 
 
+class EngineImportError(CannotStartError):
+    """mlx-lm is not there, or does not fit this machine."""
+
+    def __init__(self, error: ImportError) -> None:
+        reason = " ".join(str(error).split())[:400]
+        super().__init__(f"the embedded engine, mlx-lm {TESTED}, cannot be imported: {reason}")
+
+
 def check_seams() -> None:
     """Check that every seam is where we expect it.
 
     Raises:
+        EngineImportError: mlx-lm, or mlx below it, cannot be imported at all.
         EngineNeedsError: Names everything that is missing or has other parameters.
     """
+    try:
+        importlib.import_module("mlx_lm.server")
+    except ImportError as error:
+        # A list of what is missing then would name everything but the cause.
+        raise EngineImportError(error) from None
     if missing := find_missing(SEAMS):
         raise EngineNeedsError(missing)
 
