@@ -199,10 +199,11 @@ def test_a_prompts_file_that_cannot_be_looked_at_is_not_taken_for_missing(tmp_pa
     assert finding.what.startswith(f"{tmp_path}/loop/p.json: Too many levels of symbolic links")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may enter every folder")
 def test_a_folder_that_may_not_be_entered_is_named(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o600)
+    if os.access(closed, os.X_OK):
+        pytest.skip("the superuser may enter every folder")
     expected = Finding(
         "x",
         "problem",
