@@ -304,6 +304,12 @@ def test_how_the_job_is(
     ("readiness", "is_taken", "pid", "expected"),
     [
         (Readiness(True), False, 7, ("ok", "http://127.0.0.1:8080 takes requests")),
+        (
+            Readiness(True),
+            False,
+            None,
+            ("problem", "http://127.0.0.1:8080 is another warmd's, pid unknown"),
+        ),
         (Readiness(True, None, 7), False, 7, ("ok", "http://127.0.0.1:8080 takes requests")),
         (Readiness(True, None, 8), False, 7, ("problem", "http://127.0.0.1:8080 is another warmd's, pid 8")),
         (

@@ -11,6 +11,7 @@ and target, as in `{"bootstrap gui/501": [5, 5]}`; `calls` has every call, a lin
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import plistlib
@@ -145,15 +146,24 @@ def supervise(path: Path) -> int:
         while code is None:
             time.sleep(0.02)
             code = process.poll()
-            if read(path)["wanted"] != "run" and code is None:
-                process.send_signal(signal.SIGTERM)
-                code = process.wait()
+            if code is None and (wanted := read(path)["wanted"]) != "run":
+                code = end(process, plist["ExitTimeOut"] if wanted == "out" else 0)
         write(path, {**read(path), "pid": 0, "exit": code})
         while read(path)["wanted"] == "run":
             time.sleep(0.02)
         if read(path)["wanted"] == "out":
             path.unlink()
             return 0
+
+
+def end(process: subprocess.Popen[bytes], seconds: float) -> int:
+    """Have a process end by itself within some seconds, or kill it."""
+    if seconds:
+        process.send_signal(signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return process.wait(seconds or 0.001)
+    process.kill()
+    return process.wait()
 
 
 def bootout(target: str, arguments: list[str]) -> int:

@@ -290,6 +290,18 @@ def test_nobody_need_read_what_an_installation_says(mac: Mac) -> None:
     assert done.stderr.startswith("warmd: the server has ended (exit code 3): cannot load the model")
 
 
+def test_a_disk_that_is_full_leaves_no_half_settings(mac: Mac) -> None:
+    # In KiB: the LaunchAgent fits, the settings do not.
+    command = f"ulimit -f 3; {sys.executable} -m warmd install --model a/b --port {free_port()} --wait 0"
+    environment = make_environment(mac.home, **mac.environment)
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=mac.home, env=environment, capture_output=True, text=True
+    )
+    path = mac.home / ".config/warmd/warmd.toml"
+    assert (done.returncode, done.stderr) == (1, f"warmd: cannot change {path}: File too large\n")
+    assert (list(path.parent.iterdir()), mac.calls) == ([], [])
+
+
 def test_an_empty_home_is_as_good_as_none(tmp_path: Path) -> None:
     done = warmd("install", "--dry-run", "--model", "a/b", cwd=tmp_path, HOME="")
     home = plistlib.loads(done.stdout.encode())["EnvironmentVariables"]["HOME"]

@@ -145,8 +145,9 @@ def check_port(
     ours = [pid for pid in (job_pid, daemon_pid) if pid is not None]
     fix = f"stop it (`lsof -i :{address.port}` names it), or take another: `warmd install --port N`"
     if readiness is not None:
-        if readiness.pid is not None and readiness.pid not in ours and (ours or is_installed):
-            what = f"{address.url} is another warmd's, pid {readiness.pid}"
+        is_ours = readiness.pid in ours if readiness.pid is not None else bool(ours)
+        if not is_ours and (ours or is_installed):
+            what = f"{address.url} is another warmd's, pid {readiness.pid or 'unknown'}"
             return Finding("port", "problem" if is_installed else "warning", what, fix)
         if readiness.is_ready:
             return Finding("port", "ok", f"{address.url} takes requests")
