@@ -24,6 +24,7 @@ from warmd.launchd.agent import (
     read_plist,
     serve_arguments,
     to_bytes,
+    variables_of,
 )
 from warmd.launchd.flags import flag_value
 from warmd.launchd.packaged import read_packaged
@@ -242,6 +243,12 @@ def test_what_breaks_no_rule_is_read_as_it_was_written(flags: dict[str, str]) ->
     plist = build_plist(replace(AGENT, arguments=arguments))
     if not find_faults(plist, FILE):
         assert plistlib.loads(to_bytes(plist)) == plist
+
+
+def test_variables_that_no_process_can_have_are_none() -> None:
+    variables = {"A": "1", "": "2", "B=C": "3", "D": "x\0", "E": 5}
+    assert variables_of({"EnvironmentVariables": variables}) == {"A": "1", "E": "5"}
+    assert variables_of({"EnvironmentVariables": 5}) == {}
 
 
 def test_a_flag_is_read_in_both_forms_and_the_last_counts() -> None:

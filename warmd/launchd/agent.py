@@ -153,9 +153,14 @@ def serve_arguments(plist: Plist) -> tuple[str, ...]:
 
 
 def variables_of(plist: Plist) -> dict[str, str]:
-    """The variables of an installed file; nothing where they are not what they should be."""
+    """The variables of an installed file; nothing of it that no process can have."""
     found = plist.get("EnvironmentVariables")
-    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+    texts = {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+    return {
+        name: value
+        for name, value in texts.items()
+        if name and "=" not in name and "\0" not in f"{name}{value}"
+    }
 
 
 # --- rules ----------------------------------------------------------------------------------------
