@@ -6,6 +6,7 @@ names it before anything is served, and `tests/engines/mlx_lm/test_seams.py` fai
 
 from __future__ import annotations
 
+import importlib
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
