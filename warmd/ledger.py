@@ -162,6 +162,10 @@ class Ledger:
         """The prefixes of some entries."""
         return {key for key, slot in self.slots.items() if not set(names).isdisjoint(slot.names)}
 
+    def unproved(self) -> set[str]:
+        """Wanted prefixes that nobody has looked up, whether they are held or not."""
+        return {key for key, slot in self.slots.items() if slot.state not in ("warm", "stored_not_served")}
+
     def previous(self, held: Collection[str]) -> dict[str, str]:
         """Entry name to the retired prefix that it had last, of those that are held."""
         return {name: key for key, slot in self.retired.items() if key in held for name in slot.names}

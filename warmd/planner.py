@@ -41,7 +41,8 @@ class Planner:
         wanted = self._ledger.wanted(document, now)
         plan = make_plan(
             wanted,
-            held,
+            # What was held in the moment in which its warming was stopped has not been proved.
+            held.keys() - self._ledger.unproved(),
             in_flight=warmer.in_flight,
             # What is freed first may be wrong: not even its files are to be used before.
             waiting=self._ledger.waiting(now).keys() | warmer.freeing,

@@ -111,7 +111,8 @@ class Warmer:
         self.cancel(keys)
         for key in keys:
             self._ledger.slots[key].forgive()
-        self._drop([Drop(key, reason="it is to be warmed again") for key in sorted(begun)])
+        # Of the others there may be a part, or files.
+        self._drop([Drop(key, reason="it is to be warmed again") for key in sorted(keys)], told=begun)
 
     def carry_out(self, plan: Plan) -> None:
         """Replace what is queued, and free what is to be freed; `fill` begins to warm."""
@@ -222,11 +223,20 @@ class Warmer:
 
     # --- freeing ---------------------------------------------------------------------------------
 
-    def _drop(self, drops: list[Drop]) -> None:
-        """Begin to free prefixes; the engine may be too busy to do it now, which holds up nothing else."""
+    def _drop(self, drops: list[Drop], told: Set[str] | None = None) -> None:
+        """Begin to free prefixes; the engine may be too busy to do it now, which holds up nothing else.
+
+        Args:
+            drops: What to free.
+            told: Keys of those that an event tells of; None for all.
+        """
         if drops:
             known = {**self._ledger.slots, **self._ledger.retired}
-            slots = [(known[drop.key], drop.reason) for drop in drops if drop.key in known]
+            slots = [
+                (known[drop.key], drop.reason)
+                for drop in drops
+                if drop.key in known and (told is None or drop.key in told)
+            ]
             for drop in drops:
                 self._ledger.retired.pop(drop.key, None)
             keys = [drop.key for drop in drops]

@@ -13,7 +13,9 @@ from tests.test_daemon import Running, entry, running
 from warmd.again import UnknownEntryError
 from warmd.control.errors import ControlError
 from warmd.control.handlers import make_handlers
+from warmd.engines.base import Prefix
 from warmd.errors import RenderError
+from warmd.prompts.document import Entry
 from warmd.testing import FakeEngine
 
 
@@ -56,6 +58,47 @@ async def test_rewarm_without_names_means_all(path: Path) -> None:
         assert await ask(it, "rewarm") == {"entries": ["a", "b"]}
         await it.until(lambda: len(it.named("entry.warmed")) == 4)
         assert it.states() == {"a": "warm", "b": "warm"}
+
+
+async def test_rewarm_frees_also_what_there_may_be_of_an_entry_whose_turn_has_not_come(path: Path) -> None:
+    engine = FakeEngine()
+    gate = engine.hold("a")
+    async with running(path, entry("a"), entry("b"), engine=engine) as it:
+        await it.until(lambda: it.states() == {"a": "warming", "b": "pending"})
+        await ask(it, "rewarm")
+        gate.set()
+        await it.until(lambda: it.states() == {"a": "warm", "b": "warm"})
+        assert sorted(engine.names_of("drop")) == ["a", "b"]
+        # Nothing was held of it that anybody has heard of.
+        assert [line["entry"] for line in it.named("entry.dropped")] == ["a"]
+
+
+class LookingLong(FakeEngine):
+    """Takes its time over the first look-up."""
+
+    is_long = True
+
+    async def look_up(self, entry: Entry, prefix: Prefix) -> int | None:
+        if self.is_long:
+            await anyio.sleep_forever()
+        return await super().look_up(entry, prefix)
+
+
+@pytest.mark.parametrize("is_overtaken", [False, True], ids=["paused", "by a higher priority"])
+async def test_what_was_held_but_not_proved_when_it_was_stopped_is_proved_later(
+    path: Path, is_overtaken: bool
+) -> None:
+    engine = LookingLong()
+    async with running(path, entry("a"), engine=engine) as it:
+        await it.until(lambda: bool(engine.held()))
+        engine.is_long = False
+        if is_overtaken:
+            it.save(entry("a"), entry("b", priority=1))
+        else:
+            await ask(it, "pause")
+            await ask(it, "resume")
+        await it.until(lambda: set(it.states().values()) == {"warm"})
+        assert "a" in [line["entry"] for line in it.named("entry.warmed")]
 
 
 async def test_rewarm_begins_a_running_warming_anew(path: Path) -> None:

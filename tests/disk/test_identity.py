@@ -24,10 +24,17 @@ def test_every_byte_of_a_small_file_counts(tmp_path: Path) -> None:
     assert before == weights_of(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["config.json", "adapter_config.json", "modeling.py", "b.safetensors"])
+@pytest.mark.parametrize(
+    "name",
+    ["config.json", "adapter_config.json", "modeling.py", "model-2.safetensors", "adapters.safetensors"],
+)
 def test_all_that_makes_a_model_counts_and_nothing_else(tmp_path: Path, name: str) -> None:
     before = weights_of(tmp_path)
-    (tmp_path / "README.md").write_text("x")
+    # macOS leaves the second one on disks of others, and people anything.
+    for other in ("README.md", "._model.safetensors", "optimizer.safetensors", "._modeling.py"):
+        (tmp_path / other).write_text("x")
+    (tmp_path / "folder.py").mkdir()
+    (tmp_path / "gone.py").symlink_to("nowhere")
     assert before == weights_of(tmp_path)
     (tmp_path / name).write_text("x")
     assert before != weights_of(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,22 @@ def test_files_come_in_the_order_of_the_plan(shelf: Shelf) -> None:
     expected = [Planned(uses), *map(Read, uses, contents), Ended()]
     assert expected == [reader.take(10) for _ in expected]
     assert reader.take(0) is None
+
+
+def test_whoever_takes_what_is_read_can_go_while_more_is_there_to_be_taken(shelf: Shelf) -> None:
+    class Taker:
+        def plan(self) -> list[Use]:
+            return [use_of(shelf, number) for number in range(4)]
+
+    taker = Taker()
+    reader = Reader(shelf, taker.plan)
+    assert isinstance(reader.take(10), Planned)
+    gone = weakref.ref(taker)
+    del taker
+    # The thread is there, with a file that nobody takes.
+    assert gone() is None
+    assert isinstance(reader.take(10), Read)
+    reader.cancel()
 
 
 def test_nothing_comes_after_a_file_that_is_not_what_was_written(shelf: Shelf) -> None:

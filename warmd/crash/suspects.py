@@ -126,5 +126,5 @@ def _suspect(value: Mapping[str, Any]) -> Suspect:
         tokens=int(value["tokens"]),
         ends=int(value["ends"]),
         at=float(value["at"]),
-        fingerprint=str(value["fingerprint"]),
+        fingerprint=str(value.get("fingerprint", "")),
     )

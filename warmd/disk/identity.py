@@ -39,7 +39,10 @@ def weights_of(folder: Path) -> Weights:
     Raises:
         OSError: Something cannot be read.
     """
-    paths = sorted(path for pattern in ("*.safetensors", "*.py") for path in folder.glob(pattern))
+    # What mlx-lm loads, and nothing that lies beside it: macOS leaves files such as ._model.safetensors.
+    patterns = ("model*.safetensors", "adapters.safetensors", "[!.]*.py")
+    found = (path for pattern in patterns for path in folder.glob(pattern))
+    paths = sorted(path for path in found if path.is_file())
     paths += [path for name in ("config.json", "adapter_config.json") if (path := folder / name).is_file()]
     return [[path.name, path.stat().st_size, _digest(path)] for path in paths]
 

@@ -58,7 +58,7 @@ class Reader:
 
     def __init__(self, shelf: Shelf, plan: Callable[[], Sequence[Use]]) -> None:
         self._shelf = shelf
-        self._plan = plan
+        self._plan: Callable[[], Sequence[Use]] | None = plan
         self._items: queue.Queue[Item] = queue.Queue(_AHEAD)
         self._is_cancelled = threading.Event()
         threading.Thread(target=self._run, name="disk-reader", daemon=True).start()
@@ -77,7 +77,10 @@ class Reader:
     def _run(self) -> None:
         use: Use | None = None
         try:
-            uses = self._plan()
+            # Not longer than for this: it may hold whoever takes what is read, with all that was taken.
+            plan, self._plan = self._plan, None
+            uses = plan() if plan is not None else ()
+            del plan
             self._put(Planned(uses))
             for use in uses:
                 if self._is_cancelled.is_set():

@@ -509,6 +509,18 @@ def test_the_first_tokens_of_a_template_are_no_reason_to_distrust_a_file(disk: D
     assert [second.warm(tokens).new_tokens for tokens in prefixes[::-1]] == [0, 0, 56]
 
 
+@llama
+def test_what_another_model_has_for_the_same_tokens_is_not_distrusted(disk: Disk) -> None:
+    disk.fill()
+    other = Start(disk.folder, make_weights(disk.folder / "other", '{"other": 1}'), make_provider(disk.model))
+    other.keeper.shelf.refresh()
+    other.keeper.declare([Prefix(tuple(ONE))])
+    other.keeper.distrust([Prefix(tuple(ONE)).key])
+    again = disk.start()
+    forget(again, other)
+    assert disk.assert_right(again) == 0
+
+
 def forget(start: Start, other: Start) -> None:
     """Remove what another run distrusts, as its writer does."""
     start.keeper.shelf.remove(item.name for item in other.keeper.shelf.damaged)

@@ -120,12 +120,18 @@ class Keeper:
         lengths, so one that fails says that something is missing, not that what is shared is wrong. The check
         that does compare numbers rejects all files that it was computed from.
         """
-        declared = self._declared or ()
+        known, declared = self._known, self._declared or ()
+        # Those of other models, or settings, are as good as before.
+        records = [
+            record
+            for record in self.shelf.records
+            if known is not None and record.identity_digest == known.digest
+        ]
         others = Sharing(prefix.packed for prefix in declared if prefix.key not in keys)
         for prefix in declared:
             if prefix.key in keys:
                 shared = others.reach(prefix.packed)
-                uses = uses_of(self.shelf.records, prefix.packed)
+                uses = uses_of(records, prefix.packed)
                 self._discard([use.record for use in uses if use.end > shared])
 
     def _discard(self, records: Sequence[Record]) -> None:

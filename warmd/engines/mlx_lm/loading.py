@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -95,6 +96,8 @@ class Loading:
         self._seconds = 0.0
         self._allowed = FIRST_PATIENCE
         self._reader = disk.open_reader(lambda: self._choose(requests))
+        # The model may go, and this with it.
+        weakref.finalize(self, self._reader.cancel).atexit = False
         self.loaded = Loaded()
 
     def _choose(self, requests: Sequence[Request]) -> Sequence[Use]:
