@@ -500,6 +500,9 @@ async def test_hits_are_shown_per_entry(path: Path) -> None:
         await it.applied(1)
         it.engine.serve("a")
         assert it.status("a").hits == 1
+        it.daemon.rewarm(["a"])
+        await it.until(lambda: len(it.named("entry.warmed")) == 2)
+        assert (it.status("a").hits, it.status("a").tokens_saved) == (1, it.status("a").tokens)
 
 
 async def test_an_entry_that_ends_in_a_user_turn_says_where_its_prefix_ends(path: Path) -> None:

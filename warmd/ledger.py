@@ -36,7 +36,8 @@ class Slot:
         progress: How fast that goes.
         counted: Its length as the engine told when it was warmed.
         is_proved: False when the engine had no way to look it up.
-        tokens_saved: Tokens that live requests did not have to prefill.
+        hits: Live requests that began from all of it.
+        tokens_saved: Tokens that these did not have to prefill.
         last_hit_at: When the last of them came, in seconds since the epoch.
         near_misses: Requests that began like it and then parted from it.
         needed: Bytes that it turned out to need when it last found no room, at the loop time `needed_at`.
@@ -58,6 +59,7 @@ class Slot:
     is_proved: bool = True
     source: str | None = None
     warmed_at: float | None = None
+    hits: int = 0
     tokens_saved: int = 0
     last_hit_at: float | None = None
     near_misses: int = 0
@@ -241,7 +243,7 @@ def _slot_status(name: str, slot: Slot, held: Held | None) -> EntryStatus:
         kv_bytes=held.kv_bytes if held else None,
         source=slot.source,
         warmed_at=slot.warmed_at,
-        hits=held.hits if held else 0,
+        hits=slot.hits,
         tokens_saved=slot.tokens_saved,
         last_hit_at=slot.last_hit_at,
         near_misses=slot.near_misses,

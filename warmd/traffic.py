@@ -132,6 +132,7 @@ class Traffic:
         self.counts.requests += 1
         slot = self._slots.get(request.key) if request.key is not None else None
         if slot is not None:
+            slot.hits += 1
             slot.tokens_saved += len(slot.prefix)
             slot.last_hit_at = time()
             self.counts.hits += 1

@@ -74,6 +74,12 @@ def test_an_engine_that_is_not_there_or_does_not_fit_is_a_problem() -> None:
     assert (finding.state, finding.what.endswith(": missing mlx_lm.server.run")) == ("problem", True)
 
 
+def test_an_older_engine_is_right_beside_vllm_mlx(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "find_spec", lambda name: object())
+    finding = engine.check_packages(Engine(missing=("mlx_lm.server.run",)))
+    assert (finding.state, "--engine vllm-mlx" in finding.what) == ("ok", True)
+
+
 def test_metal() -> None:
     assert brief(engine.check_metal(Engine(None, True, "Apple M4", 12 * GIGABYTE))) == (
         "ok",

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 
 from warmd.doctor.finding import Finding
@@ -97,6 +98,8 @@ def check_packages(engine: Engine) -> Finding:
     what = ", ".join(f"{package} {_version(package)}" for package in ("mlx", "mlx-lm", "warmd"))
     if engine.error is not None:
         return Finding("engine", "problem", f"{what}: {engine.error}", _REINSTALL)
+    if engine.missing and find_spec("vllm_mlx") is not None:
+        return Finding("engine", "ok", f"{what}: what vllm-mlx needs, for `warmd serve --engine vllm-mlx`")
     if engine.missing:
         fix = "install an mlx-lm that warmd knows: `pip install 'mlx-lm>=0.32,<0.33'`"
         return Finding("engine", "problem", f"{what}: missing {', '.join(engine.missing)}", fix)

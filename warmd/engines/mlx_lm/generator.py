@@ -156,12 +156,18 @@ class WarmingResponseGenerator(server.ResponseGenerator):  # type: ignore[misc] 
             self._generate()
         except BaseException as error:  # noqa: BLE001 - whatever it was, the thread is gone
             self._generation_failed = True
-            death = EngineDiedError(_describe(error, is_started=self._room.is_started))
+            death = EngineDiedError(self._describe(error))
         finally:
             # The base class frees its state on this thread as well: streams belong to threads.
             with contextlib.suppress(AttributeError):
                 del self._warm_cache
             self._room.thread_ended(death)
+
+    def _describe(self, error: BaseException) -> str:
+        found = _describe(error, is_started=self._room.is_started)
+        if self._room.ranks.size > 1:
+            return f"{found}; another rank has gone, most likely: its own lines say why"
+        return found
 
     def stop(self, timeout: float) -> bool:
         """Ask the engine's thread to end, and wait for it; False when it is still running."""
