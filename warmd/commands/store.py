@@ -57,7 +57,9 @@ def add_parser(subparsers: Any) -> None:
     parser = add_command(
         subparsers, "store", run, summary="show, check or remove warm state on disk", description=DESCRIPTION
     )
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True, dest="action")
+    actions = parser.add_subparsers(
+        title="actions", metavar="ACTION", required=True, dest="action", help=", ".join(_ACTIONS)
+    )
     for name, meaning in _ACTIONS.items():
         action = actions.add_parser(name, help=meaning, description=meaning, allow_abbrev=False)
         action.add_argument("--json", action="store_true", help="print JSON, in bytes and seconds")
