@@ -12,7 +12,7 @@ from warmd.engines.model_folder import ModelError
 from warmd.errors import UsageError
 from warmd.launchd.arguments import Wanted, make_arguments
 from warmd.launchd.install import RootError, comment_out, refuse_root
-from warmd.launchd.variables import PATH_VARIABLES, as_service, make_environment
+from warmd.launchd.variables import PATH_VARIABLES, as_service, check_from_root, ignored, make_environment
 
 OLD: dict[str, Any] = {
     "ProgramArguments": ["/p", "-m", "warmd", "serve", "--model", "a/b", "--port=1", "--prompts", "/p.json"],
@@ -64,7 +64,11 @@ def test_paths_in_variables_are_named_from_the_root(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("HOME", "/h")
     paths = dict.fromkeys(PATH_VARIABLES, "s")
     assert len(paths) == 9
-    assert make_environment(paths, {}) == dict.fromkeys(paths, f"{tmp_path}/s")
+    # The standard has these absolute, and whatever reads them passes over what is not.
+    xdg = ("XDG_STATE_HOME", "XDG_CACHE_HOME")
+    assert ignored(paths) == xdg
+    assert make_environment(paths, {}) == {name: f"{tmp_path}/s" for name in paths if name not in xdg}
+    assert make_environment(dict.fromkeys(xdg, "/x"), {}) == dict.fromkeys(xdg, "/x")
     others = {
         "WARMD_CONFIG": "/w.toml",
         "WARMD_STORE_PATH": "~/kv",
@@ -72,6 +76,29 @@ def test_paths_in_variables_are_named_from_the_root(monkeypatch: pytest.MonkeyPa
         "WARMD_LOG_KEEP": "3",
     }
     assert make_environment(others, {}) == {**others, "WARMD_STORE_PATH": "/h/kv"}
+
+
+@pytest.mark.parametrize("name", [name for name in PATH_VARIABLES if not name.startswith("XDG")])
+def test_a_blank_is_no_path(name: str) -> None:
+    with pytest.raises(UsageError, match=rf"^{name}: expected a path, found ' '$"):
+        make_environment({name: " "}, {})
+
+
+def test_a_word_is_taken_for_a_path_only_where_it_is_one() -> None:
+    words = {"WARMD_STATE_DIR": "auto", "WARMD_STORE_PATH": "auto", "WARMD_LOG_FILE": "auto"}
+    # The settings say which of them knows it.
+    assert make_environment(words, {}) == words
+    assert make_environment({"HF_HOME": "auto"}, {}) == {"HF_HOME": f"{Path.cwd()}/auto"}
+
+
+@pytest.mark.parametrize("name", ["WARMD_STATE_DIR", "WARMD_STORE_PATH", "WARMD_CONFIG"])
+def test_folders_that_depend_on_where_one_is_are_not_purged(name: str) -> None:
+    check_from_root({name: "/s", "WARMD_LOG_FILE": "auto", "HF_HOME": "hub"})
+    check_from_root({name: "~/s"})
+    with pytest.raises(
+        UsageError, match=f"^the LaunchAgent's {name}: expected an absolute path, found 's', "
+    ):
+        check_from_root({name: "s"})
 
 
 def test_a_command_takes_over_the_variables_of_the_service(monkeypatch: pytest.MonkeyPatch) -> None:

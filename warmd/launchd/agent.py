@@ -256,7 +256,7 @@ def _environment_faults(variables: Any) -> Iterator[str]:
     for name, value in variables.items():
         if not isinstance(value, str):
             yield f"EnvironmentVariables: {name}: expected text, found {value!r}"
-        elif name in PATH_VARIABLES and is_relative(value):
+        elif name in PATH_VARIABLES and is_relative(name, value):
             yield f"EnvironmentVariables: {name}: expected an absolute path, found {value!r}"
 
 
