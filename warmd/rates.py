@@ -87,5 +87,5 @@ def _numbers(rates: dict[str, object]) -> dict[str, float]:
     return {
         place: float(rate)
         for place, rate in rates.items()
-        if isinstance(rate, (int, float)) and math.isfinite(rate) and rate > 0
+        if type(rate) in (int, float) and math.isfinite(rate) and rate > 0
     }

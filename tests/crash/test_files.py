@@ -68,7 +68,7 @@ def test_no_number_breaks_a_start(number: str, tmp_path: Path) -> None:
     (tmp_path / starts.FILE_NAME).write_text(f'{{"failed": [], "gave_up_at": {number}}}')
     assert read_failed_starts(tmp_path) == FailedStarts()
     (tmp_path / RATES).write_text(f'{{"m": {{"launchd": {number}}}}}')
-    assert read_rates(tmp_path) == {}
+    assert not any(read_rates(tmp_path).values())
 
 
 @pytest.mark.parametrize("kind", ["fifo", "folder", "loop", "link"])
