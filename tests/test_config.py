@@ -135,11 +135,7 @@ def test_a_word_or_a_blank_is_no_path(file: Path, key: str, value: str) -> None:
     variable = f"WARMD_{section}_{name}".upper()
     refused = f"expected a path, found '{value}'"
     for text, environment in ((f'[{section}]\n{name} = "{value}"\n', {}), ("", {variable: value})):
-        with (
-            nullcontext()
-            if is_known
-            else pytest.raises(UsageError, match=f"expected a path, found '{value}'")
-        ):
+        with nullcontext() if is_known else pytest.raises(UsageError, match=refused):
             assert load(file, text, **environment).log.file == "auto"
 
 

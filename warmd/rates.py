@@ -87,5 +87,5 @@ def _numbers(rates: dict[str, object]) -> dict[str, float]:
     return {
         place: float(rate)
         for place, rate in rates.items()
-        if type(rate) in (int, float) and math.isfinite(rate) and rate > 0
+        if isinstance(rate, (int, float)) and not isinstance(rate, bool) and math.isfinite(rate) and rate > 0
     }
