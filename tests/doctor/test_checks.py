@@ -388,7 +388,7 @@ def test_a_process_that_hangs_is_not_taken_for_another_program() -> None:
     hung = service.check_port(Address(), None, is_taken=True, is_installed=False, is_hung=True)
     assert "the daemon hangs" in hung.what
     hung = daemon.check_daemon(
-        None, ControlFailedError("the daemon gave no answer within 10 s"), is_hung=True
+        None, ControlFailedError("no answer within 10 s"), daemon.RESTART, is_hung=True
     )
     assert (hung.state, (hung.fix or "").startswith("wait; then `warmd restart`")) == ("problem", True)
 

@@ -33,12 +33,8 @@ def check_daemon(
     if status is None:
         what = str(error or "no daemon is running")
         if is_hung:
-            fix = (
-                f"wait; then {start}"
-                if start == RESTART
-                else f"wait; then end its process; start it: {start}"
-            )
-            return Finding("daemon", "problem", what, fix)
+            then = start if start == RESTART else f"end its process, and start it again: {start}"
+            return Finding("daemon", "problem", what, f"wait; then {then}")
         return Finding("daemon", "warning", what, f"start it: {start}")
     states = {state: count for state, count in status["totals"]["states"].items() if count}
     entries = ", ".join(f"{count} {state}" for state, count in states.items()) or "no entries"
