@@ -32,8 +32,8 @@ Stop the service and remove its LaunchAgent. Settings, prompts, models and logs 
 keeps in its state folder, and warm state on disk, go too, also where there is no launchctl and so no service.
 Where those are the service's own variables say, and this shell's where it is not installed. A folder that is
 not called warmd stays. If something cannot be removed, the LaunchAgent's file stays too, to try again.
-Exit code 0: it is gone, or was not there. 1: launchd or the file system refuses. 2: wrong settings, or folders
-not to be purged. 3: no launchctl (without --purge), or --purge while a daemon runs there."""
+Exit code 0: it is gone, or was not there. 1: launchd or the file system refuses. 2: wrong settings, or
+folders not to be purged. 3: no launchctl (without --purge), or --purge while a daemon runs there."""
 
 
 def add_parser(subparsers: Any) -> None:
