@@ -465,6 +465,8 @@ def test_a_file_that_cannot_be_read_stops_only_what_depends_on_it(mac: Mac) -> N
         f"warmd: {mac.plist}: not a property list (ExpatError); "
         "`warmd uninstall` removes it, `warmd install --model M` writes it\n"
     )
+    # What it named as folders is not known.
+    assert (mac.run("uninstall", "--purge").returncode, mac.plist.exists()) == (1, True)
     assert mac.run("install", "--model", "a/b", "--port", str(free_port()), "--wait", "0").returncode == 0
     assert mac.run("uninstall").returncode == 0
     assert not mac.plist.exists()

@@ -84,12 +84,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _variables(path: Path, *, is_purging: bool) -> dict[str, str] | None:
-    """Those of the service; None where there is none that tells, and this shell's count."""
+    """Those of the service; None where there is none that tells, and this shell's count.
+
+    Raises:
+        UnreadablePlistError: They are to tell what is purged, and cannot be read.
+        UsageError: They name folders that depend on where one is.
+    """
     try:
         installed = read_installed(path)
-    except UnreadablePlistError as error:
+    except UnreadablePlistError:
+        # It may have named other folders than this shell does: those that are meant cannot be known.
         if is_purging:
-            print(f"note: {error.reason}; this shell's settings count", file=sys.stderr)
+            raise
         return None
     if installed is None:
         return None
