@@ -70,6 +70,7 @@ def test_a_second_file_is_a_usage_error(tmp_path: Path) -> None:
     ("arguments", "expected"),
     [
         (["--kv-bitz", "4"], "unrecognized arguments: --kv-bitz 4"),
+        (["--por", "1"], "unrecognized arguments: --por 1"),
         (["--port", "web"], "argument --port: expected a whole number"),
         (["--temp", "hot"], "argument --temp: expected a number"),
         (["--chat-template-args", "{bad"], "argument --chat-template-args: expected a JSON object"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from contextlib import nullcontext
 from dataclasses import asdict, fields
 from pathlib import Path
 
@@ -124,6 +125,18 @@ def test_a_byte_order_mark_is_no_error(file: Path) -> None:
 def test_a_relative_path_in_the_file_is_relative_to_the_file(file: Path, given: str, expected: str) -> None:
     settings = load(file, f'[prompts]\npath = "{given}"\n')
     assert expected.format(folder=file.parent) == settings.prompts.path
+
+
+@pytest.mark.parametrize("key", ["prompts.path", "state.dir", "store.path", "log.file"])
+@pytest.mark.parametrize("value", ["auto", " "])
+def test_a_word_or_a_blank_is_no_path(file: Path, key: str, value: str) -> None:
+    section, name = key.split(".")
+    is_known = (key, value) == ("log.file", "auto")
+    variable = f"WARMD_{section}_{name}".upper()
+    refused = f"expected a path, found '{value}'"
+    for text, environment in ((f'[{section}]\n{name} = "{value}"\n', {}), ("", {variable: value})):
+        with nullcontext() if is_known else pytest.raises(UsageError, match=refused):
+            assert load(file, text, **environment).log.file == "auto"
 
 
 @pytest.mark.parametrize("word", ["1", "true", "YES", " on "])

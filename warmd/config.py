@@ -45,12 +45,19 @@ def _check_path(text: str) -> None:
 
 
 def _check_path_or_empty(text: str) -> None:
-    if "\0" in text:
+    if "\0" in text or (text and not text.strip()):
         raise ValueError(f"expected a path, found {text!r}")
+    if text == AUTO:
+        raise ValueError(f"expected a path, found {text!r}, which only [log] file knows (./{AUTO} is a path)")
     try:
         Path(text).expanduser()
     except RuntimeError:
         raise ValueError(f"expected a path, found {text!r}: there is no home folder to take ~ for") from None
+
+
+def _check_log_file(text: str) -> None:
+    if text != AUTO:
+        _check_path_or_empty(text)
 
 
 def _check_rate(text: str) -> None:
@@ -149,9 +156,7 @@ class StateSettings:
 class LogSettings:
     """`[log]`"""
 
-    file: str = _setting(
-        AUTO, "the log file of `warmd serve` and `warmd sidecar`", check=_check_path_or_empty
-    )
+    file: str = _setting(AUTO, "the log file of `warmd serve` and `warmd sidecar`", check=_check_log_file)
     level: str = _setting("info", "the lowest level that is logged", check=_check_level)
     max_bytes: str = _setting("10MiB", "a larger file is set aside", check=_check_log_size)
     keep: int = _setting(5, "how many that were set aside are kept", 0)
@@ -285,7 +290,7 @@ def _apply_section(
             if key not in _names(current):
                 others = f"there are {', '.join(_names(current))}"
                 raise UsageError(f"{where}: unknown key; {_nearest(key) or others}")
-            is_path = (section, key) in PATHS and isinstance(value, str) and value not in ("", AUTO)
+            is_path = (section, key) in PATHS and isinstance(value, str) and value.strip() not in ("", AUTO)
             is_relative = is_path and not value.startswith("~")
             full = str(path.absolute().parent / value) if is_relative else value
             current = _set(current, key, full, where)

@@ -54,6 +54,10 @@ def add_command(
 class ServerParser(CommandParser):
     """In place of the parser that mlx-lm's server makes for its own flags."""
 
+    def __init__(self, *args: Any, **more: Any) -> None:
+        # Whoever looks for --port in a command line, as `warmd doctor` does, would miss --por.
+        super().__init__(*args, **{**more, "allow_abbrev": False})
+
     def add_argument(self, *names: Any, **more: Any) -> argparse.Action:
         """Add a flag whose values are converted with words for what was expected."""
         if (kind := getattr(more.get("type"), "__name__", None)) in _KINDS:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from warmd.capture.files import PRIVATE, write_atomically
-from warmd.crash.files import read_json
+from warmd.crash.files import read_json, write_json
 from warmd.events import Emit, Event
 from warmd.launched import is_under_launchd
 
@@ -62,7 +60,7 @@ class Rates:
         kept = {name: rates[name] for name in others}
         kept[model] = {**rates.get(model, {}), self._place: round(rate, 3)}
         try:
-            write_atomically(self._folder / FILE_NAME, json.dumps(kept).encode(), PRIVATE)
+            write_json(self._folder / FILE_NAME, kept)
         except OSError:
             # Only the doctor misses it, and it looks at the folder itself.
             return
@@ -77,9 +75,17 @@ def _rates(found: Any) -> BestRates:
     return {model: _numbers(rates) for model, rates in found.items() if isinstance(rates, dict)}
 
 
+def is_rates(found: Any) -> bool:
+    """True for what is written in such a file, and nothing beside it."""
+    return bool(found) and all(
+        rates and set(rates) <= {"launchd", "terminal"} and len(_numbers(rates)) == len(rates)
+        for rates in found.values()
+    )
+
+
 def _numbers(rates: dict[str, object]) -> dict[str, float]:
     return {
         place: float(rate)
         for place, rate in rates.items()
-        if isinstance(rate, (int, float)) and math.isfinite(rate) and rate > 0
+        if isinstance(rate, (int, float)) and not isinstance(rate, bool) and math.isfinite(rate) and rate > 0
     }

@@ -134,6 +134,13 @@ def test_clear_removes_all_and_nothing_else(files: Files) -> None:
     assert {"notes.txt"} == {path.name for path in files.folder.iterdir()} - {LOCK_NAME}
 
 
+def test_clear_leaves_what_a_daemon_keeps(files: Files) -> None:
+    with files.locked():
+        done = store(files, "clear")
+    assert (done.returncode, done.stdout, len(names(files))) == (1, "", 3)
+    assert done.stderr.startswith(f"warmd: {files.folder}: a daemon is running here: stop it first")
+
+
 @pytest.mark.parametrize("action", ["list", "verify", "prune", "clear"])
 def test_without_a_folder_there_is_nothing_and_none_is_made(tmp_path: Path, action: str) -> None:
     files = Files(tmp_path / "none")

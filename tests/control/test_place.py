@@ -129,14 +129,15 @@ def test_the_state_folder_is_made_for_its_owner_alone(folder: Path) -> None:
 
 def test_what_a_killed_owner_was_writing_goes_and_what_is_being_written_stays(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (".warmd-old", ".warmd-new", "mine"):
+    old, new, inside = (f".warmd-{name}.tmp" for name in ("abcd_123", "efgh_456", "ijkl_789"))
+    for name in (old, new, ".warmd-settings", "mine"):
         (folder / name).touch()
-    os.utime(folder / ".warmd-old", (0, 0))
-    (folder / ".warmd-folder").mkdir()
-    os.utime(folder / ".warmd-folder", (0, 0))
+    (folder / inside).mkdir()
+    for name in (old, inside, ".warmd-settings"):
+        os.utime(folder / name, (0, 0))
     with control_of(folder, print):
-        assert {path.name for path in folder.iterdir()} >= {".warmd-new", ".warmd-folder", "mine"}
-        assert not (folder / ".warmd-old").exists()
+        assert {path.name for path in folder.iterdir()} >= {new, inside, ".warmd-settings", "mine"}
+        assert not (folder / old).exists()
 
 
 def test_a_second_owner_is_told_who_the_first_is(folder: Path) -> None:

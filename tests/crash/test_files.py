@@ -60,7 +60,7 @@ def test_what_is_no_file_is_neither_read_nor_waited_for(kind: str, tmp_path: Pat
     assert read_json(path, as_it_is, "nothing") == "nothing"
 
 
-@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("number", [*NUMBERS, '"nan"', '"1e309"', '"7.5"', "true", "[]"])
 def test_no_number_breaks_a_start(number: str, tmp_path: Path) -> None:
     suspects = json.dumps(suspects_json(Suspects((), (SUSPECT,)))).replace("7.5", number)
     (tmp_path / quarantine.FILE_NAME).write_text(suspects)
@@ -68,11 +68,26 @@ def test_no_number_breaks_a_start(number: str, tmp_path: Path) -> None:
     (tmp_path / starts.FILE_NAME).write_text(f'{{"failed": [], "gave_up_at": {number}}}')
     assert read_failed_starts(tmp_path) == FailedStarts()
     (tmp_path / RATES).write_text(f'{{"m": {{"launchd": {number}}}}}')
-    assert read_rates(tmp_path) == {}
+    assert not any(read_rates(tmp_path).values())
 
 
-def test_the_next_write_replaces_whatever_is_there(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / starts.FILE_NAME)
+@pytest.mark.parametrize("kind", ["fifo", "folder", "loop", "link"])
+def test_the_next_write_replaces_whatever_is_there(kind: str, tmp_path: Path) -> None:
+    path, elsewhere = tmp_path / "s" / starts.FILE_NAME, tmp_path / "elsewhere"
+    path.parent.mkdir()
+    elsewhere.write_text("mine")
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+        (path / "mine").touch()
+    elif kind == "loop":
+        path.symlink_to(path)
+    else:
+        path.symlink_to(elsewhere)
     failure = FailedStart(1.0, 3, "r")
-    note_failed_start(tmp_path, failure)
-    assert read_failed_starts(tmp_path).failed == (failure,)
+    note_failed_start(path.parent, failure)
+    assert read_failed_starts(path.parent).failed == (failure,)
+    assert elsewhere.read_text() == "mine"
+    # What is in a folder is not warmd's to remove.
+    assert len(list(tmp_path.glob(f"s/{starts.FILE_NAME}.*/mine"))) == (1 if kind == "folder" else 0)

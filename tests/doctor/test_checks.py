@@ -180,6 +180,36 @@ def test_folders(tmp_path: Path) -> None:
     )
 
 
+def test_commands_can_be_pasted_whatever_is_in_a_name(tmp_path: Path) -> None:
+    folder = tmp_path / "Application Support" / "f"
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    assert files.check_folder("x", folder).fix == f"chmod 700 '{folder}'"
+    assert files.check_model("a b/c", None).fix == "install again: `warmd install --model M`"
+    prompts = folder / "p.json"
+    prompts.write_text("[1]")
+    assert files.check_prompts(prompts, 10**6)[0].fix == f"`warmd check '{prompts}'` shows all of it"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give folders away")
+def test_what_belongs_to_another_user_is_not_to_be_changed(tmp_path: Path) -> None:
+    os.chown(tmp_path, 12345, -1)
+    finding = files.check_folder("x", tmp_path)
+    os.chown(tmp_path, 0, -1)
+    assert brief(finding) == ("problem", f"{tmp_path} belongs to another user")
+    assert (finding.fix or "").startswith("take another folder")
+
+
+@pytest.mark.parametrize(
+    ("is_installed", "is_loaded", "expected"),
+    [(True, True, "restart"), (True, False, "install"), (False, True, "restart"), (False, False, "serve")],
+)
+def test_what_starts_a_daemon(is_installed: bool, is_loaded: bool, expected: str) -> None:
+    start = service.start_command(is_installed=is_installed, is_loaded=is_loaded)
+    assert start == f"`warmd {expected}`"
+    assert daemon.check_daemon(None, None, start).fix == f"start it: `warmd {expected}`"
+
+
 def test_a_store_that_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     expected = ("problem", f"{tmp_path}/file is no folder")
@@ -364,7 +394,7 @@ def test_a_process_that_hangs_is_not_taken_for_another_program() -> None:
     hung = service.check_port(Address(), None, is_taken=True, is_installed=False, is_hung=True)
     assert "the daemon hangs" in hung.what
     hung = daemon.check_daemon(
-        None, ControlFailedError("the daemon gave no answer within 10 s"), is_hung=True
+        None, ControlFailedError("no answer within 10 s"), daemon.RESTART, is_hung=True
     )
     assert (hung.state, (hung.fix or "").startswith("wait; then `warmd restart`")) == ("problem", True)
 
@@ -382,14 +412,14 @@ def test_a_plist_that_runs_another_program_is_written_anew() -> None:
 
 
 def test_starts_that_failed(tmp_path: Path) -> None:
-    assert list(service.check_starts(tmp_path)) == []
+    assert list(service.check_starts(tmp_path, "`warmd restart`")) == []
     for number in range(5):
         note_failed_start(tmp_path, FailedStart(1000.0 + number, 3, "no such model"))
         if number == 0:
             expected = ("warning", "1 start failed of late: no such model")
-            assert [brief(found) for found in service.check_starts(tmp_path)] == [expected]
+            assert [brief(found) for found in service.check_starts(tmp_path, "`warmd restart`")] == [expected]
     expected = ("problem", "5 starts failed of late: no such model; launchd tries no more")
-    assert [brief(found) for found in service.check_starts(tmp_path)] == [expected]
+    assert [brief(found) for found in service.check_starts(tmp_path, "`warmd restart`")] == [expected]
 
 
 # --- the daemon -----------------------------------------------------------------------------------

@@ -177,7 +177,11 @@ def bootout(target: str, arguments: list[str]) -> int:
 
 def kill(target: str, arguments: list[str]) -> int:
     """`kill SIGNAL DOMAIN/LABEL`."""
-    os.kill(read(job_file(target))["pid"], getattr(signal, arguments[1]))
+    pid = read(job_file(target))["pid"]
+    # To kill(2) 0 means everybody in our own process group.
+    if not pid:
+        return refuse("kill", 3)
+    os.kill(pid, getattr(signal, arguments[1]))
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import plistlib
+import struct
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -184,12 +185,32 @@ def test_an_older_file_differs_in_the_keys_that_have_changed() -> None:
     assert differing_keys(build_plist(AGENT), build_plist(AGENT)) == ()
 
 
+def nested(depth: int) -> bytes:
+    """A plist with arrays in arrays."""
+    inner = b"<array>" * depth + b"</array>" * depth
+    command = b"<key>ProgramArguments</key><array><string>x</string></array>"
+    return b'<?xml version="1.0"?><plist><dict>' + command + b"<key>X</key>" + inner + b"</dict></plist>"
+
+
+def many_times() -> bytes:
+    """A small binary plist whose lists each hold the next one twice."""
+    objects = [b"\xa2" + bytes([number + 1, number + 1]) for number in range(40)] + [b"\xa0"]
+    offsets, at = [], 8
+    for item in objects:
+        offsets.append(at)
+        at += len(item)
+    trailer = struct.pack(">6xBBQQQ", 1, 1, len(objects), 0, at)
+    return b"bplist00" + b"".join(objects) + bytes(offsets) + trailer
+
+
 @pytest.mark.parametrize(
     ("content", "what"),
     [
         (b"", "not a property list (InvalidFileException)"),
         (b'<?xml version="1.0"?><plist><dict>', "not a property list (ExpatError)"),
         (b'<?xml version="1.0"?><plist><integer>x</integer></plist>', "not a property list (ValueError)"),
+        (nested(30_000), "nested too deeply"),
+        (many_times(), "nested too deeply"),
         (plistlib.dumps([1]), "expected ProgramArguments, a list of texts"),
         (plistlib.dumps({"ProgramArguments": "x"}), "expected ProgramArguments, a list of texts"),
     ],

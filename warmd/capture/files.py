@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 PRIVATE = 0o600
-TEMPORARY = ".warmd-"
-"""How the names begin of what is there for a moment only, unless the process is killed in it."""
+TEMPORARY, TEMPORARY_END = ".warmd-", ".tmp"
+"""How the names begin and end of what is there for a moment only, unless the process is killed in it."""
 LEFT_OVER = 60.0
 """Seconds after which nobody is at work on such a thing any more."""
+# What `tempfile` puts between: https://github.com/python/cpython/blob/main/Lib/tempfile.py
+_TEMPORARY_NAME = re.compile(rf"{re.escape(TEMPORARY)}[a-z0-9_]{{8}}{re.escape(TEMPORARY_END)}")
 _UNSAFE = re.compile(r"[^\w.+@-]+")
 _LONGEST = 80
 
@@ -51,7 +53,16 @@ def write_atomically(path: Path, data: bytes, mode: int, check: Callable[[], Non
         OSError: It cannot be written; it is as it was.
     """
     target = Path(os.path.realpath(path))
-    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=TEMPORARY)
+    try:
+        _write(target, data, mode, check)
+    except OSError as error:
+        # The temporary file's name would mean nothing to a person.
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    _sync(target.parent)
+
+
+def _write(target: Path, data: bytes, mode: int, check: Callable[[], None]) -> None:
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=TEMPORARY, suffix=TEMPORARY_END)
     try:
         with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor has no path
             file.write(data)
@@ -63,7 +74,6 @@ def write_atomically(path: Path, data: bytes, mode: int, check: Callable[[], Non
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-    _sync(target.parent)
 
 
 def remove_left_over(folder: Path, older_than: float = LEFT_OVER) -> None:
@@ -74,11 +84,10 @@ def remove_left_over(folder: Path, older_than: float = LEFT_OVER) -> None:
         older_than: Seconds.
     """
     with contextlib.suppress(OSError):
-        for path in list(folder.glob(f"{TEMPORARY}*")):
+        for path in list(folder.iterdir()):
             with contextlib.suppress(OSError):
-                if path.lstat().st_mtime > time.time() - older_than:
-                    continue
-                path.unlink()
+                if _TEMPORARY_NAME.fullmatch(path.name) and path.lstat().st_mtime <= time.time() - older_than:
+                    path.unlink()
 
 
 def _take_over(descriptor: int, target: Path, mode: int) -> None:

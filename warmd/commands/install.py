@@ -45,7 +45,7 @@ from warmd.launchd.protected import protected_by
 from warmd.launchd.ready import Address, wait_until_ready
 from warmd.launchd.replace import check_port, replace_job
 from warmd.launchd.service import Service
-from warmd.launchd.variables import TEMPLATES_OWN, as_service, make_environment
+from warmd.launchd.variables import TEMPLATES_OWN, as_service, ignored, make_environment
 from warmd.logfile import log_file_path
 from warmd.parser import add_command
 
@@ -177,6 +177,7 @@ def _notes(agent: Agent, installed: Plist | None, prompts: Path) -> list[str]:
             )
     if (base := versioned_base(agent.python)) is not None:
         notes.append(f"warning: {agent.python} leads to {base}, which goes with Homebrew's next upgrade")
+    notes += [f"note: {name} is ignored, as it is no absolute path" for name in ignored(os.environ)]
     if agent.environment:
         notes.append(f"note: the service has variables of its own: {', '.join(sorted(agent.environment))}")
     notes += _dropped(agent, installed) if installed is not None else []

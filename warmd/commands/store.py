@@ -32,7 +32,7 @@ _ACTIONS = {
     "list": "show every file with its size",
     "verify": "read every file and compare it with its checksum",
     "prune": "remove what no entry has wanted within [store] grace, and what is beyond max_bytes",
-    "clear": "remove everything; a running daemon writes it again after its next start",
+    "clear": "remove everything; not while a daemon is running that writes there",
 }
 
 
@@ -148,7 +148,14 @@ def _prune(shelf: Shelf, settings: Settings, *, as_json: bool) -> int:
 
 def _clear(shelf: Shelf, *, as_json: bool) -> int:
     records = shelf.records
-    shelf.remove([*(record.name for record in records), *(item.name for item in shelf.damaged)])
+    if not shelf.files.folder.exists():
+        return _print_removed([], as_json=as_json)
+    try:
+        with shelf.files.locked():
+            shelf.remove([*(record.name for record in records), *(item.name for item in shelf.damaged)])
+    except LockedError:
+        reason = "a daemon is running here: stop it first (`warmd rewarm` computes anew what it holds)"
+        raise StoreError(shelf.files, reason) from None
     return _print_removed(records, as_json=as_json)
 
 

@@ -16,23 +16,24 @@ from warmd.config import config_path, load_settings
 from warmd.control.place import state_folder
 from warmd.disk.files import Files
 from warmd.disk.place import store_folder
-from warmd.errors import UsageError
+from warmd.errors import UsageError, WarmdError
 from warmd.launchd.agent import UnreadablePlistError, variables_of
 from warmd.launchd.install import CannotChangeError, read_installed, refuse_root
 from warmd.launchd.launchctl import NoLaunchctlError
 from warmd.launchd.places import log_folder, plist_path
-from warmd.launchd.purge import purge, purge_store
+from warmd.launchd.purge import check_folder, purge
 from warmd.launchd.service import Service
-from warmd.launchd.variables import as_service
+from warmd.launchd.variables import as_service, check_from_root
 from warmd.memory.size import format_size
 from warmd.parser import add_command
 
 DESCRIPTION = """\
 Stop the service and remove its LaunchAgent. Settings, prompts, models and logs stay; with --purge what warmd
 keeps in its state folder, and warm state on disk, go too, also where there is no launchctl and so no service.
-Where those are the service's own variables say, and this shell's where it is not installed.
-Exit code 0: it is gone, or was not there. 1: launchd or the file system refuses. 3: no launchctl (without
---purge), or --purge while a daemon runs there."""
+Where those are the service's own variables say, and this shell's where it is not installed. A folder that is
+not called warmd stays. If something cannot be removed, the LaunchAgent's file stays too, to try again.
+Exit code 0: it is gone, or was not there. 1: launchd or the file system refuses. 2: wrong settings, or
+folders not to be purged. 3: no launchctl (without --purge), or --purge while a daemon runs there."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -53,9 +54,20 @@ def run(args: argparse.Namespace) -> int:
     path = plist_path()
     variables = _variables(path, is_purging=args.purge)
     with as_service(variables):
-        # Once its file is gone nobody knows any more where the service kept things.
         places = _places() if args.purge else None
+    if places is not None:
+        # Before the service is stopped.
+        check_folder(places.state)
+        check_folder(places.store)
     was_loaded = _unload(is_purging=args.purge)
+    if places is not None:
+        # First: once the plist is gone nobody knows any more where the service kept things.
+        try:
+            _purge(places)
+        except WarmdError:
+            if path.exists():
+                print(f"note: the service is stopped; {path} stays, to try this again", file=sys.stderr)
+            raise
     try:
         path.unlink()
         was_there = True
@@ -64,8 +76,6 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         raise CannotChangeError(path, error) from None
     say(f"removed: {path}" if was_there or was_loaded else "the service is not installed")
-    if places is not None:
-        _purge(places)
     with as_service(variables):
         say(f"left: {config_path()}, {log_folder()}")
         if not args.purge:
@@ -74,14 +84,25 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _variables(path: Path, *, is_purging: bool) -> dict[str, str] | None:
-    """Those of the service; None where there is none that tells, and this shell's count."""
+    """Those of the service; None where there is none that tells, and this shell's count.
+
+    Raises:
+        UnreadablePlistError: They are to tell what is purged, and cannot be read.
+        UsageError: They name folders that depend on where one is.
+    """
     try:
         installed = read_installed(path)
-    except UnreadablePlistError as error:
+    except UnreadablePlistError:
+        # It may have named other folders than this shell does: those that are meant cannot be known.
         if is_purging:
-            print(f"note: {error.reason}; this shell's settings count", file=sys.stderr)
+            raise
         return None
-    return variables_of(installed) if installed is not None else None
+    if installed is None:
+        return None
+    variables = variables_of(installed)
+    if is_purging:
+        check_from_root(variables)
+    return variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +152,11 @@ def _tell_kept() -> None:
 
 def _purge(places: Places) -> None:
     try:
-        # On Linux the logs are in there.
-        left = [name for name in purge(places.state) if places.state / name != places.logs]
+        names, files = purge(places.state, places.store)
     except OSError as error:
         raise CannotChangeError(places.state, error) from None
-    try:
-        files = purge_store(places.store)
-    except OSError as error:
-        raise CannotChangeError(places.store, error) from None
+    # On Linux the logs are in there.
+    left = [name for name in names if places.state / name != places.logs]
     rest = f", but for what is not warmd's: {', '.join(left)}" if left else ""
     say(f"removed: what was in {places.state}{rest}")
     say(f"removed: {counted(files, 'file')} of warm state in {places.store}")

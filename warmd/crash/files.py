@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import stat
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -58,10 +60,58 @@ def _refuse(constant: str) -> None:
     raise ValueError(constant)
 
 
+def as_number(value: Any) -> float:
+    """A number of JSON: text that reads as one, such as "nan", would get past the bounds.
+
+    Raises:
+        TypeError: It is something else.
+    """
+    if type(value) not in (int, float):
+        raise TypeError("expected a number")
+    return float(value)
+
+
+def as_count(value: Any) -> int:
+    """A whole number of JSON.
+
+    Raises:
+        TypeError: It is something else.
+    """
+    if type(value) is not int:
+        raise TypeError("expected a whole number")
+    return value
+
+
+def as_text(value: Any) -> str:
+    """Text of JSON.
+
+    Raises:
+        TypeError: It is something else.
+    """
+    if not isinstance(value, str):
+        raise TypeError("expected text")
+    return value
+
+
 def write_json(path: Path, value: Any) -> None:
-    """Replace a file; it is on disk once this returns.
+    """Replace a file, or whatever has its name; it is on disk once this returns.
 
     Raises:
         OSError: It cannot be written; it is as it was.
     """
+    _make_way(path)
     write_atomically(path, json.dumps(value).encode("ascii") + b"\n", PRIVATE)
+
+
+def _make_way(path: Path) -> None:
+    """Take away what no file can replace: a folder goes aside with what is in it, a link goes."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(mode):
+        # A folder may take the name of an empty one.
+        path.rename(tempfile.mkdtemp(dir=path.parent, prefix=f"{path.name}."))
+    elif stat.S_ISLNK(mode):
+        # What it leads to may be anything, anywhere.
+        path.unlink()

@@ -16,7 +16,7 @@ from typing import Any
 
 from warmd.config import StateSettings, load_settings
 from warmd.control.place import state_folder
-from warmd.crash.files import read_json, write_json
+from warmd.crash.files import as_count, as_number, as_text, read_json, write_json
 from warmd.errors import UsageError, WarmdError
 from warmd.events import Emit, make_event
 from warmd.launched import is_under_launchd
@@ -101,12 +101,21 @@ def read_failed_starts(folder: Path) -> FailedStarts:
 
 
 def _failed_starts(value: Any) -> FailedStarts:
-    gave_up_at = None if value["gave_up_at"] is None else float(value["gave_up_at"])
+    gave_up_at = None if value["gave_up_at"] is None else as_number(value["gave_up_at"])
     return FailedStarts(tuple(map(_failed_start, value["failed"])), gave_up_at)
 
 
+def is_failed_starts(value: Any) -> bool:
+    """True for what is written in such a file, and nothing beside it.
+
+    Raises:
+        TypeError, LookupError: A part is something else.
+    """
+    return set(value) == {"failed", "gave_up_at"} and isinstance(_failed_starts(value), FailedStarts)
+
+
 def _failed_start(value: Any) -> FailedStart:
-    return FailedStart(float(value["at"]), int(value["exit_code"]), str(value["reason"]))
+    return FailedStart(as_number(value["at"]), as_count(value["exit_code"]), as_text(value["reason"]))
 
 
 def note_failed_start(folder: Path, failure: FailedStart) -> bool:

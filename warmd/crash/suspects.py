@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from warmd.crash.files import as_count, as_number, as_text
+
 TOO_MANY = 2
 """Abrupt ends of the process after which a prefix is not warmed any more."""
 
@@ -117,14 +119,23 @@ def read_suspects_json(value: Any) -> Suspects:
         raise ValueError("expected suspects") from None
 
 
+def is_suspects(value: Any) -> bool:
+    """True for what is written in such a file, and nothing beside it.
+
+    Raises:
+        ValueError: A part is something else.
+    """
+    return set(value) == {"warming", "ended"} and isinstance(read_suspects_json(value), Suspects)
+
+
 def _suspect(value: Mapping[str, Any]) -> Suspect:
     return Suspect(
-        key=str(value["key"]),
-        model=str(value["model"]),
-        limit=str(value["limit"]),
-        entries=tuple(map(str, value["entries"])),
-        tokens=int(value["tokens"]),
-        ends=int(value["ends"]),
-        at=float(value["at"]),
-        fingerprint=str(value.get("fingerprint", "")),
+        key=as_text(value["key"]),
+        model=as_text(value["model"]),
+        limit=as_text(value["limit"]),
+        entries=tuple(map(as_text, value["entries"])),
+        tokens=as_count(value["tokens"]),
+        ends=as_count(value["ends"]),
+        at=as_number(value["at"]),
+        fingerprint=as_text(value.get("fingerprint", "")),
     )

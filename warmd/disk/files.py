@@ -173,4 +173,5 @@ class Files:
 
     def _remove_leftovers(self) -> None:
         for path in self.folder.glob(f"{_TEMPORARY}*"):
-            path.unlink(missing_ok=True)
+            if is_record_name(path.name.removeprefix(_TEMPORARY)):
+                path.unlink(missing_ok=True)

@@ -12,29 +12,30 @@ from warmd.crash.suspects import Suspects
 from warmd.doctor.finding import Finding
 from warmd.rates import read_rates
 
+RESTART = "`warmd restart`"
 SLOW = 0.5
 """Under launchd less than this part of the terminal's rate is throttling, more is noise."""
 
 Json = dict[str, Any]
 
 
-def check_daemon(status: Json | None, error: Exception | None, *, is_hung: bool = False) -> Finding:
+def check_daemon(
+    status: Json | None, error: Exception | None, start: str = "`warmd serve`", *, is_hung: bool = False
+) -> Finding:
     """A daemon answers on the control socket.
 
     Args:
         status: What it says.
         error: Why it says nothing.
+        start: The command that starts one.
         is_hung: It is there all the same.
     """
     if status is None:
         what = str(error or "no daemon is running")
         if is_hung:
-            fix = (
-                "wait; then `warmd restart` where the service is installed, else end its process and start it"
-            )
-            return Finding("daemon", "problem", what, fix)
-        fix = "start it: `warmd restart` where the service is installed, else `warmd serve`"
-        return Finding("daemon", "warning", what, fix)
+            then = start if start == RESTART else f"end its process, and start it again: {start}"
+            return Finding("daemon", "problem", what, f"wait; then {then}")
+        return Finding("daemon", "warning", what, f"start it: {start}")
     states = {state: count for state, count in status["totals"]["states"].items() if count}
     entries = ", ".join(f"{count} {state}" for state, count in states.items()) or "no entries"
     return Finding("daemon", "ok", f"pid {status['pid']}, version {status['version']}: {entries}")

@@ -116,18 +116,25 @@ def _read_folders(scene: Scene, model: Path | None) -> Iterator[Path]:
 
 def _check_running(scene: Scene) -> Iterator[Finding]:
     state, status = scene.state, scene.status
-    yield from _guarded("starts", lambda: service.check_starts(state))
+    start = service.start_command(is_installed=scene.plist is not None, is_loaded=scene.job is not None)
+    yield from _guarded("starts", lambda: service.check_starts(state, start))
     if scene.server is not None:
         yield from _guarded("server", lambda: [daemon.check_server(scene.server)])
     else:
         yield from _guarded("port", lambda: [_check_port(scene)])
-    yield from _guarded("daemon", lambda: [daemon.check_daemon(status, scene.error, is_hung=scene.is_hung)])
+    yield from _guarded(
+        "daemon", lambda: [daemon.check_daemon(status, scene.error, start, is_hung=scene.is_hung)]
+    )
     if status is None:
         yield from _guarded("quarantine", lambda: _check_suspects(scene))
     else:
         yield from _guarded("version", lambda: daemon.check_version(status, warmd.__version__))
         yield from _guarded("entries", lambda: daemon.check_entries(status))
     yield from _guarded("prefill rate", lambda: daemon.check_rates(state))
+
+
+def _check_daemon(scene: Scene, start: str) -> Finding:
+    return daemon.check_daemon(scene.status, scene.error, start, is_hung=scene.is_hung)
 
 
 def _check_suspects(scene: Scene) -> Iterator[Finding]:

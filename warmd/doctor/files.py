@@ -19,6 +19,7 @@ from warmd.engines.model_folder import ModelError, check_adapter, check_model_fo
 from warmd.launchd.protected import protected_by
 from warmd.memory.size import format_size
 
+_ELSEWHERE = "take another folder, in the settings or in WARMD_STATE_DIR and the like, or ask its owner"
 SCARCE_BYTES = 2 * 10**9
 """Free space below which something will soon fail: logs, state, the download of a model."""
 
@@ -36,7 +37,7 @@ def check_model(model: str | None, folder: Path | None, name: str = "model") -> 
         return Finding(name, "problem", str(error), "install again: `warmd install --model M`")
     if folder is None:
         what = f"{model} is not in the Hugging Face cache: the next start downloads it"
-        return Finding(name, "warning", what, f"`hf download {model}`")
+        return Finding(name, "warning", what, f"`hf download {quote(model)}`")
     return Finding(name, "ok", str(folder))
 
 
@@ -75,7 +76,7 @@ def check_prompts(path: Path, max_bytes: int) -> tuple[Finding, tuple[Path, ...]
 
 
 def _judge(report: Report) -> Finding:
-    fix = f"`warmd check {report.path}` shows all of it"
+    fix = f"`warmd check {quote(str(report.path))}` shows all of it"
     if report.document is None:
         first = report.errors[0]
         more = f", and {len(report.errors) - 1} more" if len(report.errors) > 1 else ""
@@ -105,7 +106,7 @@ def check_store(folder: Path, problem: str | None, *, is_enabled: bool) -> Findi
     try:
         sizes = [file.nbytes for file in Files(folder).listed()]
     except OSError as error:
-        what, fix = f"{folder}: {error.strerror or error}", f"look at it: ls -ld {folder}"
+        what, fix = f"{folder}: {error.strerror or error}", _look_at(folder)
         return Finding("warm state", "problem" if is_enabled else "warning", what, fix)
     what = f"{format_size(sum(sizes))} in {counted(len(sizes), 'file')} in {folder}"
     if sizes:
@@ -129,21 +130,30 @@ def check_folder(name: str, folder: Path) -> Finding:
         if os.access(parent, os.W_OK | os.X_OK):
             return Finding(name, "ok", f"{folder} will be made")
         return Finding(
-            name, "problem", f"{folder} cannot be made: {parent} is read-only", f"chmod u+w {parent}"
+            name, "problem", f"{folder} cannot be made: {parent} is read-only", _open_up(parent, "u+w")
         )
     except OSError as error:
         return _unreachable(name, folder, error)
     if not stat.S_ISDIR(found.st_mode):
         return Finding(name, "problem", f"{folder} is no folder", "move it out of the way")
     if found.st_uid != os.geteuid():
-        return Finding(
-            name, "problem", f"{folder} belongs to another user", f"sudo chown -R $(whoami) {folder}"
-        )
+        return Finding(name, "problem", f"{folder} belongs to another user", _ELSEWHERE)
     if not os.access(folder, os.W_OK | os.X_OK):
-        return Finding(name, "problem", f"{folder} is read-only", f"chmod u+rwx {folder}")
+        return Finding(name, "problem", f"{folder} is read-only", _open_up(folder, "u+rwx"))
     if found.st_mode & 0o022:
-        return Finding(name, "warning", f"{folder}: others may write there", f"chmod 700 {folder}")
+        return Finding(name, "warning", f"{folder}: others may write there", _open_up(folder, "700"))
     return Finding(name, "ok", str(folder))
+
+
+def _open_up(path: Path, mode: str) -> str:
+    """The command that lets us in; only its owner may change a mode."""
+    if path.stat().st_uid == os.geteuid():
+        return f"chmod {mode} {quote(str(path))}"
+    return f"it belongs to another user: {_ELSEWHERE}"
+
+
+def _look_at(path: Path) -> str:
+    return f"look at it: ls -ld {quote(str(path))}"
 
 
 def _nearest_there(path: Path) -> Path:
@@ -155,9 +165,9 @@ def _unreachable(name: str, path: Path, error: OSError) -> Finding:
     """A path that cannot be looked at, with the folder above it that keeps us out."""
     closed = next((folder for folder in reversed(path.parents) if not os.access(folder, os.X_OK)), None)
     if not isinstance(error, PermissionError) or closed is None:
-        return Finding(name, "problem", f"{path}: {error.strerror}", f"look at it: ls -ld {quote(str(path))}")
+        return Finding(name, "problem", f"{path}: {error.strerror}", _look_at(path))
     what = f"{path} cannot be reached: {closed} may not be entered"
-    return Finding(name, "problem", what, f"chmod u+x {quote(str(closed))}")
+    return Finding(name, "problem", what, _open_up(closed, "u+x"))
 
 
 def check_disk(folders: Sequence[Path]) -> Iterator[Finding]:

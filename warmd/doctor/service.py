@@ -8,6 +8,7 @@ from pathlib import Path
 
 from warmd.commands.plural import counted
 from warmd.crash.starts import read_failed_starts
+from warmd.doctor.daemon import RESTART
 from warmd.doctor.finding import Finding
 from warmd.errors import WarmdError
 from warmd.launchd.agent import (
@@ -170,8 +171,20 @@ def check_port(
 # --- its starts -----------------------------------------------------------------------------------
 
 
-def check_starts(folder: Path) -> Iterator[Finding]:
-    """Starts that failed, if any are on record."""
+def start_command(*, is_installed: bool, is_loaded: bool) -> str:
+    """What starts a daemon: `warmd restart` knows only a service that launchd has."""
+    if is_loaded:
+        return RESTART
+    return INSTALL if is_installed else "`warmd serve`"
+
+
+def check_starts(folder: Path, start: str) -> Iterator[Finding]:
+    """Starts that failed, if any are on record.
+
+    Args:
+        folder: The state folder.
+        start: The command that tries again.
+    """
     found = read_failed_starts(folder)
     if not found.failed:
         return
@@ -179,7 +192,7 @@ def check_starts(folder: Path) -> Iterator[Finding]:
     reason = "; ".join(found.failed[-1].reason.splitlines())
     what, fix = (
         f"{counted(len(found.failed), 'start')} failed of late: {reason}",
-        "put that right, then `warmd restart`",
+        f"put that right, then {start}",
     )
     if found.gave_up_at is None:
         yield Finding("starts", "warning", what, fix)

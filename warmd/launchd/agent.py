@@ -13,6 +13,7 @@ from xml.parsers.expat import ExpatError
 
 from warmd.errors import WarmdError
 from warmd.launchd.flags import flag_value, has_flag, is_host, port_of
+from warmd.launchd.nested import is_shallow
 from warmd.launchd.packaged import read_packaged
 from warmd.launchd.places import LABEL, is_versioned
 from warmd.launchd.variables import PATH_VARIABLES, is_relative
@@ -25,6 +26,8 @@ _SYSTEM_PATH = ("/opt/homebrew/bin", "/usr/local/bin", "/usr/bin", "/bin", "/usr
 _SERVE = "serve"
 LARGEST = 1 << 20
 """Bytes of a plist."""
+# plistlib lets the errors of what it is made of through: of dates and numbers, of XML.
+_BROKEN = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, ExpatError)
 _NO_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML cannot hold, or, as a carriage return, gives back as another."""
 
@@ -131,8 +134,18 @@ def read_plist(path: Path) -> Plist:
     try:
         found = plistlib.loads(data)
     # plistlib lets the errors of what it is made of through: of dates and numbers, of XML.
-    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, ExpatError) as error:
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+        ExpatError,
+    ) as error:
         raise UnreadablePlistError(path, f"not a property list ({type(error).__name__})") from None
+    if not is_shallow(found):
+        raise UnreadablePlistError(path, "nested too deeply")
     if not isinstance(found, dict) or not _is_command(found.get("ProgramArguments")):
         raise UnreadablePlistError(path, "expected ProgramArguments, a list of texts")
     return found
@@ -256,7 +269,7 @@ def _environment_faults(variables: Any) -> Iterator[str]:
     for name, value in variables.items():
         if not isinstance(value, str):
             yield f"EnvironmentVariables: {name}: expected text, found {value!r}"
-        elif name in PATH_VARIABLES and is_relative(value):
+        elif name in PATH_VARIABLES and is_relative(name, value):
             yield f"EnvironmentVariables: {name}: expected an absolute path, found {value!r}"
 
 

@@ -11,6 +11,7 @@ from warmd.engines.model_folder import check_adapter, check_model_folder
 from warmd.errors import UsageError
 from warmd.launchd.agent import Plist, serve_arguments
 from warmd.launchd.flags import flag_value, has_flag, is_host
+from warmd.launchd.server_flags import check_flags, server_flags
 
 _BEFORE = ("--model", "--prompts", "--port")
 _NOT_FOR_SERVICES = {
@@ -52,6 +53,7 @@ def make_arguments(wanted: Wanted, installed: Plist | None) -> tuple[str, ...]:
         if wanted.flags:
             raise UsageError("flags for the server go with --model M: all of them are written anew")
         arguments = list(serve_arguments(installed))
+        check_flags(arguments, server_flags())
     else:
         arguments = ["--model", _model(wanted.model), *_flags(wanted.flags)]
     if wanted.prompts is not None:
@@ -81,6 +83,7 @@ def _flags(flags: Sequence[str]) -> list[str]:
     if flags and not flags[0].startswith("-"):
         raise UsageError(f"unexpected argument {flags[0]!r}: flags for the server go after --")
     _refuse(flags)
+    check_flags(flags, server_flags())
     found = list(flags)
     for flag in ("--host", *_FOLDERS):
         if has_flag(found, flag) and not (flag_value(found, flag) or "").strip():

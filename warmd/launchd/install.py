@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from warmd.capture.files import PRIVATE, TEMPORARY, write_atomically
+from warmd.capture.files import PRIVATE, TEMPORARY, TEMPORARY_END, write_atomically
 from warmd.config import config_path
 from warmd.errors import UsageError, WarmdError
 from warmd.launchd.agent import Plist, find_faults, read_plist, to_bytes
@@ -123,7 +123,7 @@ def check_can_write(path: Path, content: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=TEMPORARY) as trial:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=TEMPORARY, suffix=TEMPORARY_END) as trial:
             trial.write(content)
             trial.flush()
     except OSError as error:

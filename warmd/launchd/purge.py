@@ -1,57 +1,153 @@
-"""Removes what a daemon leaves in its state folder, and nothing else: the folder may be anybody's choice."""
+"""Removes what a daemon leaves in its folders, and nothing else: a folder may be anybody's choice."""
 
 from __future__ import annotations
 
 import contextlib
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from warmd import rates
 from warmd.capture.files import remove_left_over
+from warmd.config import expand_home
 from warmd.control.folder import LOCK_NAME, claimed
-from warmd.control.place import SOCKET_NAME, is_moved, socket_path
-from warmd.crash import quarantine, starts
+from warmd.control.place import is_moved, socket_path
+from warmd.crash import quarantine, starts, suspects
+from warmd.crash.files import read_json
+from warmd.disk.errors import LockedError
 from warmd.disk.files import Files
 from warmd.disk.shelf import Shelf
+from warmd.errors import CannotStartError, UsageError
 
-NAMES = (LOCK_NAME, SOCKET_NAME, starts.FILE_NAME, quarantine.FILE_NAME, rates.FILE_NAME)
-"""Files that warmd keeps there."""
+OWN_NAME = "warmd"
+"""Only a folder of this name was made for warmd alone."""
+
+_JSON: Mapping[str, Callable[[Any], bool]] = {
+    starts.FILE_NAME: starts.is_failed_starts,
+    quarantine.FILE_NAME: suspects.is_suspects,
+    rates.FILE_NAME: rates.is_rates,
+}
+"""Files that warmd keeps, and what tells that one is warmd's: others may have files of these names."""
+_LOCK_TEXT = re.compile(rb"\d{0,20}\n?")
+_SYSTEMS = ("/System", "/bin", "/dev", "/etc", "/proc", "/sbin", "/sys", "/usr")
+_SYSTEMS_OWN = ("/private/etc", "/private/tmp", "/private/var", "/private/var/tmp", "/var/tmp")
 
 
-def purge_store(folder: Path) -> int:
-    """Remove warm state on disk; how many files that were.
+class NotForPurgingError(UsageError):
+    """A folder that is not for warmd, whatever the settings say."""
+
+    def __init__(self, folder: Path, what: str) -> None:
+        super().__init__(f"--purge: {folder} is {what}: nothing is removed; `warmd uninstall` goes without")
+
+
+class StoreInUseError(CannotStartError):
+    """A process writes warm state there."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(f"{folder}: a daemon is running that keeps its warm state there; stop it first")
+
+
+def check_folder(folder: Path) -> None:
+    """Stop where a folder is none that may be looked through for files to remove.
+
+    Raises:
+        NotForPurgingError: It is the home folder, one above it, or the system's.
+    """
+    home = expand_home("~").resolve()
+    folder = folder.resolve()
+    if folder == home:
+        raise NotForPurgingError(folder, "the home folder")
+    is_system = (
+        folder in home.parents
+        or len(folder.parts) <= 2
+        or str(folder) in _SYSTEMS_OWN
+        or (folder.name != OWN_NAME and any(folder.is_relative_to(root) for root in _SYSTEMS))
+    )
+    if is_system:
+        raise NotForPurgingError(folder, "a folder of the system")
+
+
+def purge(state: Path, store: Path) -> tuple[tuple[str, ...], int]:
+    """Remove warmd's files from both folders; the state folder too, if it is warmd's own and empty then.
+
+    Nothing is removed before both are ours: a daemon may run in one of them.
+
+    Returns:
+        What is still in the state folder, by name, and how many files of warm state there were.
 
     Raises:
         OSError: Something cannot be removed.
+        AnotherDaemonError: A daemon runs on the state folder.
+        NoSocketError: That is not ours.
+        StoreInUseError: A daemon writes to the store.
+        NotForPurgingError: A folder is not for this.
     """
-    shelf = Shelf(Files(folder))
+    check_folder(state)
+    check_folder(store)
+    with contextlib.ExitStack() as stack:
+        if state.is_dir():
+            _check_lock(state)
+            stack.enter_context(claimed(state))
+        files = Files(store)
+        if store.is_dir():
+            stack.enter_context(_locked(files))
+        count = _purge_store(files)
+        if state.is_dir():
+            _purge_state(state)
+    return _finish(state), count
+
+
+@contextlib.contextmanager
+def _locked(files: Files) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(files.locked())
+        except LockedError:
+            raise StoreInUseError(files.folder) from None
+        yield
+
+
+def _purge_store(files: Files) -> int:
+    shelf = Shelf(files)
     shelf.refresh()
     names = [*(record.name for record in shelf.records), *(item.name for item in shelf.damaged)]
     shelf.remove(names)
     return len(names)
 
 
-def purge(folder: Path) -> tuple[str, ...]:
-    """Remove warmd's files, and the folder if nothing else is in it.
+def _check_lock(folder: Path) -> None:
+    """The lock is warmd's, or is not there: claiming a folder writes into it."""
+    path = folder / LOCK_NAME
+    with contextlib.suppress(FileNotFoundError):
+        found = path.lstat()
+        is_small = stat.S_ISREG(found.st_mode) and found.st_size < 32
+        if not (is_small and _LOCK_TEXT.fullmatch(path.read_bytes())):
+            raise NotForPurgingError(path, "not warmd's")
 
-    Returns:
-        What is still there, by name.
 
-    Raises:
-        OSError: Something cannot be removed.
-        AnotherDaemonError: A daemon runs on that folder.
-        NoSocketError: It is not ours.
-    """
-    if not folder.is_dir():
-        return ()
+def _purge_state(folder: Path) -> None:
     socket = socket_path(folder)
-    with claimed(folder):
-        for path in (*(folder / name for name in NAMES), socket):
-            path.unlink(missing_ok=True)
-        remove_left_over(folder, older_than=0.0)
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISSOCK(socket.lstat().st_mode):
+            socket.unlink()
     if is_moved(socket):
         with contextlib.suppress(OSError):
             socket.parent.rmdir()
-    left = sorted(path.name for path in folder.iterdir())
-    if not left:
+    for name, is_ours in _JSON.items():
+        # What is a link or no file is not warmd's: it writes neither.
+        if not (folder / name).is_symlink() and read_json(folder / name, is_ours, False):
+            (folder / name).unlink()
+    remove_left_over(folder, older_than=0.0)
+    (folder / LOCK_NAME).unlink(missing_ok=True)
+
+
+def _finish(folder: Path) -> tuple[str, ...]:
+    try:
+        left = sorted(path.name for path in folder.iterdir())
+    except FileNotFoundError:
+        return ()
+    if not left and folder.name == OWN_NAME:
         folder.rmdir()
     return tuple(left)

@@ -1,0 +1,119 @@
+"""What a purge takes for warmd's, and what it leaves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.disk.made import make_piece, put
+from warmd.control.errors import AnotherDaemonError
+from warmd.control.folder import claimed
+from warmd.crash.starts import FailedStart, note_failed_start
+from warmd.crash.suspects import Suspect, Suspects, suspects_json
+from warmd.disk.files import Files
+from warmd.launchd.purge import NotForPurgingError, StoreInUseError, check_folder, purge
+
+SUSPECT = Suspect("k", "m", "auto", ("a",), 5, 1, 7.5)
+OURS = {
+    "rates.json": json.dumps({"m": {"launchd": 100.0, "terminal": 120}}),
+    "quarantine.json": json.dumps(suspects_json(Suspects((), (SUSPECT,)))),
+    "daemon.lock": "123\n",
+    ".warmd-abcd_123.tmp": "half",
+}
+
+
+def fill(folder: Path, contents: dict[str, str]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        (folder / name).write_text(content)
+
+
+@pytest.mark.parametrize("name", ["warmd", "Documents"])
+def test_all_that_is_warmds_goes_and_a_folder_only_if_it_is_warmds_own(name: str, tmp_path: Path) -> None:
+    state = tmp_path / name
+    fill(state, OURS)
+    note_failed_start(state, FailedStart(1.0, 3, "r"))
+    assert purge(state, tmp_path / "kv") == ((), 0)
+    assert state.exists() == (name != "warmd")
+    assert not (tmp_path / "kv").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("rates.json", '{"USD": {"EUR": 0.9}}'),
+        ("rates.json", "{}"),
+        ("rates.json", ""),
+        ("rates.json", "[1]"),
+        ("starts.json", '{"failed": []}'),
+        ("starts.json", '{"failed": [], "gave_up_at": null, "mine": 1}'),
+        ("starts.json", '{"failed": [1], "gave_up_at": null}'),
+        ("quarantine.json", '{"warming": [], "ended": [{}]}'),
+        ("control.sock", "mine"),
+        (".warmd-notes", "mine"),
+        (".warmd-settings", "mine"),
+        ("other.json", "{}"),
+    ],
+)
+def test_a_file_of_the_same_name_stays(name: str, content: str, tmp_path: Path) -> None:
+    fill(tmp_path / "warmd", {name: content})
+    assert purge(tmp_path / "warmd", tmp_path / "kv") == ((name,), 0)
+    assert (tmp_path / "warmd" / name).read_text() == content
+
+
+def test_a_folder_and_a_link_of_the_same_name_stay(tmp_path: Path) -> None:
+    state = tmp_path / "warmd"
+    fill(tmp_path, {"mine.json": OURS["rates.json"]})
+    (state / "starts.json").mkdir(parents=True)
+    (state / "rates.json").symlink_to(tmp_path / "mine.json")
+    assert purge(state, tmp_path / "kv") == (("rates.json", "starts.json"), 0)
+
+
+def test_a_lock_that_is_not_warmds_is_not_written_to(tmp_path: Path) -> None:
+    fill(tmp_path / "s", {"daemon.lock": "mine"})
+    with pytest.raises(NotForPurgingError):
+        purge(tmp_path / "s", tmp_path / "kv")
+    assert (tmp_path / "s" / "daemon.lock").read_text() == "mine"
+
+
+def test_nothing_goes_while_a_daemon_has_either_folder(tmp_path: Path) -> None:
+    state, store = tmp_path / "s", Files(tmp_path / "kv")
+    fill(state, OURS)
+    put(store, make_piece([1, 2, 3], now=1.0))
+    with store.locked(), pytest.raises(StoreInUseError):
+        purge(state, store.folder)
+    with claimed(state), pytest.raises(AnotherDaemonError):
+        purge(state, store.folder)
+    assert ({path.name for path in state.iterdir()}, len(store.listed())) == ({*OURS}, 1)
+    assert purge(state, store.folder) == ((), 1)
+
+
+def test_half_written_state_goes_only_under_a_name_of_ours(tmp_path: Path) -> None:
+    store = Files(tmp_path / "kv")
+    put(store, make_piece([1, 2, 3], now=1.0))
+    ours = f".writing-{store.listed()[0].name}"
+    fill(store.folder, {ours: "half", ".writing-a-novel": "mine"})
+    assert purge(tmp_path / "s", store.folder) == ((), 1)
+    assert {path.name for path in store.folder.iterdir()} == {"writer.lock", ".writing-a-novel"}
+
+
+def test_home_and_the_systems_folders_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (home / "Documents").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    (tmp_path / "link").symlink_to(home)
+    for folder in (
+        home,
+        tmp_path / "link",
+        tmp_path,
+        Path("/"),
+        Path("/opt"),
+        Path("/tmp"),
+        Path("/usr/bin"),
+    ):
+        with pytest.raises(NotForPurgingError):
+            check_folder(folder)
+    for folder in (home / "Documents", home / ".local/state/warmd", Path("/usr/local/var/warmd")):
+        check_folder(folder)
