@@ -20,8 +20,9 @@ from warmd.parser import add_command
 
 DESCRIPTION = """\
 Restart the service (SIGTERM, then launchctl kickstart -k), and wait until the server takes requests. A change
-of the LaunchAgent's file takes effect only with `warmd install`. Exit code 0: it runs. 1: it is not loaded,
-launchd refuses, or the server has ended. 3: no launchctl, or another program has the port."""
+of the LaunchAgent's file takes effect only with `warmd install`; another command line in it is told. Ctrl-C
+between the two waits for the second. Exit code 0: it runs. 1: it is not loaded, launchd refuses, or the
+server has ended. 3: no launchctl, or another program has the port."""
 
 
 def add_parser(subparsers: Any) -> None:
