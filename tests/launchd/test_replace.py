@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.launchd.test_ready import OTHER, READY, answering
-from tests.launchd.test_service import BUSY, GONE, OK, Script, Signalled, ending_tests, service
+from tests.launchd.test_service import BUSY, GONE, OK, Script, Signalled, Silent, ending_tests, service
 from tests.serving.process import free_port
 from warmd.launchd.errors import PortTakenError
 from warmd.launchd.hold import HELD
@@ -110,6 +110,26 @@ def test_a_job_that_goes_late_is_loaded_again(path: Path) -> None:
     script = Script().on(f"print {GUI}", *[RUNNING] * 90, GONE)
     assert (replace(script, path), path.read_text()) == ([AGAIN, "WillNotUnloadError"], "old")
     assert script.calls[-1] == f"bootstrap gui/501 {path}"
+
+
+@pytest.mark.parametrize(
+    ("call", "looks", "error"),
+    [
+        (f"bootout {GUI}", 3, "WillNotLoadError"),
+        # 81 looks, and some more.
+        (f"bootout {GUI}", 90, "WillNotUnloadError"),
+        # After the new one is refused.
+        ("enable user/501/dev.warmd", 1, "WillNotLoadError"),
+    ],
+)
+def test_looks_without_an_answer_leave_the_old_one_loaded(
+    path: Path, call: str, looks: int, error: str
+) -> None:
+    script = Silent(call, looks)
+    answers = (OK,) if error == "WillNotUnloadError" else (Answer(134), OK)
+    taken_out(script).on(f"bootstrap gui/501 {path}", *answers)
+    script.on(f"bootstrap user/501 {path}", Answer(134))
+    assert (replace(script, path), path.read_text()) == ([AGAIN, error], "old")
 
 
 def test_a_job_that_stays_is_told(path: Path) -> None:

@@ -12,7 +12,7 @@ from warmd.launchd.agent import LARGEST, Plist, serve_arguments
 from warmd.launchd.errors import PortTakenError
 from warmd.launchd.hold import holding_signals
 from warmd.launchd.install import PLIST_MODE
-from warmd.launchd.launchctl import JobState
+from warmd.launchd.launchctl import JobState, LaunchctlError
 from warmd.launchd.ready import Address, ask_ready, is_anothers
 from warmd.launchd.service import GONE_LOOKS, Service
 from warmd.prompts.files import UnreadableError, read_file
@@ -115,12 +115,14 @@ def _content(path: Path) -> bytes | None:
 
 def _put_back(service: Service, before: _Before, tell: Callable[[str], None], *, is_out: bool) -> None:
     """Put the file and the job back, and tell what has come of it."""
-    # A job that was told to go is still listed for a while, and nobody loads it again once it is gone.
-    if not is_out and not service.wait_until_gone():
-        tell("launchd still has the service that was there before, and may yet drop it: see `warmd doctor`")
-        return
     try:
-        if is_out and service.find() is not None:
+        # A job that was told to go is still listed for a while, and nobody loads it again once it is gone.
+        if not is_out and not service.wait_until_gone():
+            tell(
+                "launchd still has the service that was there before, and may yet drop it: see `warmd doctor`"
+            )
+            return
+        if is_out and _is_loaded(service):
             tell("launchd has a service all the same: see `warmd doctor`")
             return
         if before.content is not None and before.content != _content(before.path):
@@ -135,3 +137,11 @@ def _put_back(service: Service, before: _Before, tell: Callable[[str], None], *,
     except (WarmdError, OSError) as error:
         what = "its file could not be put back" if before.domain is None else f"{NOT_AGAIN}; {NO_SERVICE}"
         tell(f"{what}: {error}")
+
+
+def _is_loaded(service: Service) -> bool:
+    """True when launchd says so; when it says nothing, loading shows."""
+    try:
+        return service.find() is not None
+    except LaunchctlError:
+        return False
