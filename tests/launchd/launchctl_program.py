@@ -95,6 +95,7 @@ def show(target: str, arguments: list[str]) -> int:
     lines = [f"path = {job['path']}", "type = LaunchAgent", f"state = {state}", f"runs = {job['runs']}"]
     lines += [f"pid = {job['pid']}"] if job["pid"] else []
     lines += [f"last exit code = {'(never exited)' if job['exit'] is None else job['exit']}"]
+    lines += ["arguments = {", *(f"\t{argument}" for argument in job["arguments"]), "}"]
     lines += ["endpoints = {", '\t"x" = {', "\t\tpid = 1", "\t}", "}"]
     print(f"{target} = {{", *(f"\t{line}" for line in lines), "}", sep="\n")
     return 0
@@ -111,7 +112,8 @@ def bootstrap(target: str, arguments: list[str]) -> int:
     path = job_file(f"{target}/{plist['Label']}")
     if path.exists():
         return refuse("bootstrap", 5)
-    write(path, {"path": arguments[2], "pid": 0, "runs": 0, "exit": None, "wanted": "run"})
+    loaded = {"path": arguments[2], "arguments": plist["ProgramArguments"]}
+    write(path, {**loaded, "pid": 0, "runs": 0, "exit": None, "wanted": "run"})
     subprocess.Popen(
         [sys.executable, __file__, "--supervise", str(path)],
         stdin=subprocess.DEVNULL,

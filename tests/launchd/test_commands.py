@@ -6,11 +6,13 @@ import json
 import os
 import plistlib
 import pwd
+import signal
 import socket
 import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,11 +22,12 @@ import pytest
 from tests.commands.terminal import make_environment, outcome, warmd
 from tests.disk.made import make_piece, put
 from tests.launchd.mac import UID, Mac
-from tests.launchd.test_ready import READY, answering
 from tests.serving.process import free_port, write
 from warmd.config import Settings, load_settings
 from warmd.disk.files import Files
 from warmd.launchd.agent import find_faults, serve_arguments
+from warmd.launchd.hold import HELD
+from warmd.launchd.replace import NO_SERVICE, NOT_AGAIN
 from warmd.launchd.variables import TEMPLATES_OWN
 from warmd.memory.size import format_size
 
@@ -207,15 +210,91 @@ def test_an_install_that_fails_leaves_the_service_as_it_is(mac: Mac) -> None:
 
 
 def test_a_restart_for_which_there_is_no_room_stops_nothing(mac: Mac) -> None:
-    assert install(mac).returncode == 0
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+    assert mac.run("install", "--model", "a/b", "--port", str(port), "--wait", "0").returncode == 0
+    wait_for_end(mac)
     calls = mac.calls
-    with answering(READY) as address:
-        plist = read(mac.plist)
-        plist["ProgramArguments"][-1] = str(address.port)
-        mac.plist.write_bytes(plistlib.dumps(plist))
+    with socket.create_server(("127.0.0.1", port)):
         done = mac.run("restart")
     assert (done.returncode, mac.calls) == (3, calls)
-    assert done.stderr.startswith(f"warmd: {address.url} is taken by another program")
+    assert done.stderr.startswith(f"warmd: http://127.0.0.1:{port} is taken by another program")
+
+
+def wait_for_end(mac: Mac) -> None:
+    """Until the service's process has ended."""
+    job = mac.launchd / f"gui+{UID}+dev.warmd.json"
+    while json.loads(job.read_text())["exit"] is None:
+        time.sleep(0.02)
+
+
+def test_a_restart_is_of_what_is_loaded_and_says_so(mac: Mac) -> None:
+    assert install(mac).returncode == 0
+    plist = read(mac.plist)
+    port = plist["ProgramArguments"][-1]
+    plist["ProgramArguments"][-1] = "9"
+    mac.plist.write_bytes(plistlib.dumps(plist))
+    done = mac.run("restart", "--wait", "1")
+    assert done.stdout.splitlines()[:3] == [
+        f"note: {mac.plist} has another command line than what is loaded: `warmd install` loads it",
+        f"restarted in gui/{UID}",
+        f"waiting for http://127.0.0.1:{port}, 1 s at most (ctrl-C ends only the waiting)",
+    ]
+
+
+def test_a_file_that_is_not_loaded_is_put_back_when_the_new_one_is_refused(mac: Mac) -> None:
+    assert install(mac).returncode == 0
+    before = mac.plist.read_bytes()
+    mac.run("uninstall")
+    mac.plist.write_bytes(before)
+    mac.answer(gui=[134], user=[134])
+    assert (install(mac).returncode, mac.plist.read_bytes()) == (1, before)
+
+
+def test_a_model_is_not_installed_over_a_service_that_cannot_be_loaded_again_and_has_no_room(
+    mac: Mac,
+) -> None:
+    assert install(mac).returncode == 0
+    mac.plist.write_bytes(b"no plist")
+    calls = mac.calls
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        done = mac.run("install", "--model", "c/d", "--port", port, "--wait", "0")
+    assert (done.returncode, mac.calls, mac.plist.read_bytes()) == (3, calls, b"no plist")
+    mac.answer(gui=[134], user=[134])
+    done = mac.run("install", "--model", "c/d", "--port", str(free_port()), "--wait", "0")
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"warmd: {NOT_AGAIN}; {NO_SERVICE}: ")
+
+
+@pytest.mark.parametrize("number", HELD)
+def test_a_signal_while_the_old_service_goes_leaves_it_loaded(mac: Mac, number: int) -> None:
+    assert install(mac).returncode == 0
+    before = mac.plist.read_bytes()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "warmd", "install", "--model", "c/d", "--port", str(free_port())],
+        cwd=mac.home,
+        env=make_environment(mac.home, **mac.environment),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    # It looks for a second at least whether the old one is gone.
+    while not mac.calls[-1].startswith("bootout") and process.poll() is None:
+        time.sleep(0.02)
+    # As a terminal does: to all that it has in the foreground, and people press ctrl-C again.
+    for _ in range(3):
+        os.killpg(process.pid, number)
+        time.sleep(0.1)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == (130 if number == signal.SIGINT else -number)
+    assert errors.splitlines() == [
+        "warmd: this ends as soon as there is a service again",
+        "warmd: nothing has changed: the service that was there before is loaded again",
+    ]
+    assert (mac.calls[-1], mac.plist.read_bytes()) == (f"bootstrap gui/{UID} {mac.plist}", before)
+    assert mac.run("restart", "--wait", "0").returncode == 0
 
 
 @pytest.mark.parametrize("word", ["a\x01b", "a\x1b[31m", "\udcff"])

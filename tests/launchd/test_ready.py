@@ -18,6 +18,7 @@ from warmd.launchd.flags import is_host
 from warmd.launchd.last_words import last_words
 from warmd.launchd.launchctl import JobState
 from warmd.launchd.ready import (
+    OLDER,
     Address,
     Outcome,
     Readiness,
@@ -190,11 +191,23 @@ def test_a_server_that_loads_is_waited_for() -> None:
 
 def test_a_server_of_another_process_is_not_the_one_that_is_waited_for() -> None:
     with answering(READY) as address:
-        assert wait(address, JobState(pid=8, runs=1)) == Outcome("taken", "pid 7")
+        assert wait(address, JobState(pid=8, runs=1)) == Outcome("taken", "another warmd, pid 7")
         assert wait(address, JobState(runs=1, last_exit=3)) == Outcome("failed", "exit code 3")
         assert wait(address, JobState()) == Outcome("loading", "launchd names no process of the service")
-    with answering((200, b'{"warm": 0}')) as address:
-        assert wait(address, JobState(pid=8)) == Outcome("taken", "a process that is not warmd's")
+
+
+def test_a_server_of_an_older_version_does_not_tell_its_process() -> None:
+    with answering((503, b'{"warm": null, "reason": "loading"}'), (200, b'{"warm": 0}')) as address:
+        assert wait(address, JobState(pid=8)) == Outcome("ready", OLDER)
+        assert wait(address, JobState()) == Outcome("loading", "launchd names no process of the service")
+    with answering((503, b'{"warm": null, "reason": "loading"}')) as address:
+        assert wait(address, JobState(pid=8)) == Outcome("loading", "loading")
+
+
+def test_a_port_that_another_program_has_is_told() -> None:
+    with answering(OTHER) as address:
+        what = "a program that is not warmd, or the server hangs"
+        assert wait(address, JobState(pid=8)) == Outcome("taken", what)
 
 
 def test_one_look_at_the_job_may_fail() -> None:

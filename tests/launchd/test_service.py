@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from warmd.launchd.hold import HELD
 from warmd.launchd.launchctl import Answer, JobState, LaunchctlError, parse_print
 from warmd.launchd.service import NotLoadedError, Service, WillNotLoadError, WillNotUnloadError
 
@@ -64,6 +68,30 @@ class Script:
     def count(self, call: str) -> int:
         """How often it was called so."""
         return self.calls.count(call)
+
+
+class Signalled(Script):
+    """Has this process get a signal at each call that begins so."""
+
+    def __init__(self, call: str, number: int) -> None:
+        super().__init__()
+        self._call, self._number = call, number
+
+    def run(self, *arguments: str) -> Answer:
+        answer = super().run(*arguments)
+        if self.calls[-1].startswith(self._call):
+            signal.raise_signal(self._number)
+        return answer
+
+
+@contextmanager
+def ending_tests(number: int) -> Iterator[None]:
+    """Within the block a signal is an exception, and not the end of the tests."""
+    before = signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 class Time:
@@ -139,7 +167,58 @@ def test_unloading_waits_until_the_job_is_gone() -> None:
     time = Time()
     assert service(script, time).unload()
     assert script.count(f"bootout {GUI}") == 1
-    assert time.now == 1.0
+    # Three looks and two more, half a second apart.
+    assert time.now == 2.5
+
+
+def test_one_look_that_fails_is_not_the_end_of_a_job() -> None:
+    script = Script().on(f"print {GUI}", GONE, OK, GONE, OK, GONE, GONE, OK, GONE)
+    time = Time()
+    assert service(script, time).unload()
+    assert (script.count(f"bootout {GUI}"), time.now) == (1, 4.5)
+    assert service(Script().on(f"print {GUI}", GONE, OK)).find(2) == ("gui/501", JobState())
+
+
+class Silent(Script):
+    """Gives no answer to the first so many looks after some call."""
+
+    def __init__(self, call: str, looks: int) -> None:
+        super().__init__()
+        self._call, self._looks = call, looks
+
+    def run(self, *arguments: str) -> Answer:
+        answer = super().run(*arguments)
+        if arguments[0] == "print" and self._call in self.calls and self._looks:
+            self._looks -= 1
+            raise LaunchctlError("print", "no answer within 60 s")
+        return answer
+
+
+def test_a_job_is_not_gone_because_launchctl_gives_no_answer() -> None:
+    script = Silent(f"bootout {GUI}", 4)
+    script.on(f"print {GUI}", OK, GONE)
+    time = Time()
+    assert service(script, time).unload()
+    assert time.now == 3.5
+    with pytest.raises(LaunchctlError):
+        service(Silent(f"print {GUI}", 1)).unload()
+
+
+def test_what_was_told_to_end_is_started_whatever_launchctl_does_not_say() -> None:
+    running = Answer(0, "\tpid = 7\n\truns = 2\n")
+    for script in (Silent(f"kill SIGTERM {GUI}", 1), Script()):
+        script.on(f"print {GUI}", running, GONE, running, Answer(0, "\truns = 2\n"))
+        assert service(script).restart() == ("gui/501", JobState(pid=7, runs=2))
+        assert script.calls[-1] == f"kickstart -k {GUI}"
+
+
+@pytest.mark.parametrize("number", HELD)
+def test_a_signal_during_a_restart_counts_when_the_process_is_started(number: int) -> None:
+    script = Signalled(f"kill SIGTERM {GUI}", number)
+    script.on(f"print {GUI}", Answer(0, "\tpid = 7\n"), OK)
+    with ending_tests(number), pytest.raises(KeyboardInterrupt):
+        service(script).restart()
+    assert script.calls[-1] == f"kickstart -k {GUI}"
 
 
 def test_a_job_in_both_domains_is_taken_out_of_both() -> None:
@@ -202,7 +281,10 @@ def test_a_restart_that_launchd_refuses_is_one_line() -> None:
     script = Script().on(f"print {GUI}", OK).on(f"kickstart -k {GUI}", Answer(1, "Operation not permitted"))
     with pytest.raises(LaunchctlError) as caught:
         service(script).restart()
-    assert str(caught.value) == f"launchctl kickstart {GUI}: Operation not permitted (error 1)"
+    assert str(caught.value) == (
+        f"launchctl kickstart {GUI}: Operation not permitted (error 1); the service may be stopped now: "
+        "`warmd restart` tries again"
+    )
 
 
 def test_what_launchctl_says_is_one_line_that_a_terminal_shows() -> None:
@@ -226,6 +308,14 @@ def test_how_a_job_is_comes_from_its_own_lines() -> None:
             True,
         ),
         ("something new", JobState(), False),
+        (
+            "\targuments = {\n\t\t/p\n\t\t--port\n\t\t1 2\n\t}\n\truns = 0\n",
+            JobState(arguments=("/p", "--port", "1 2")),
+            False,
+        ),
+        ("\targuments = {\n\t\t/p\n\t}", JobState(arguments=("/p",)), False),
+        # Of an argument with a line's end nobody knows where it begins.
+        ("\targuments = {\n\t\t/p\nx\n\t}\n", JobState(), False),
         ("\truns = 1\n\tpid = ²\n\tlast exit code = " + "9" * 5000, JobState(runs=1), False),
         (
             "\truns = 1\n\tlast terminating signal = \x1b[2JKilled\n",

@@ -44,7 +44,7 @@ from warmd.launchd.places import log_folder, plist_path, stable_python, versione
 from warmd.launchd.protected import protected_by
 from warmd.launchd.ready import Address, wait_until_ready
 from warmd.launchd.replace import check_port, replace_job
-from warmd.launchd.service import Service
+from warmd.launchd.service import GONE_LOOKS, Service
 from warmd.launchd.variables import TEMPLATES_OWN, as_service, ignored, make_environment
 from warmd.logfile import log_file_path
 from warmd.parser import add_command
@@ -54,7 +54,7 @@ Install `warmd serve` as a LaunchAgent of this user: it starts at login, and aga
 settings file if there is none, the LaunchAgent, and the folders for logs and state; loads it, and waits until
 the server takes requests. Repeat it at any time: without --model it renews the file and keeps what it runs.
 The service gets the WARMD_ variables of this shell, and no others. When it cannot be loaded, the one that was
-there before is loaded again.
+there before is loaded again; so it is after ctrl-C, which waits until that is done.
 Exit code 0: it is installed and runs. 1: launchd refuses, or the server has ended. 2: usage. 3: no launchctl,
 no such model, or the port is taken."""
 WAIT_SECONDS = 120.0
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
         return _show(agent, installed, settings)
     service, address = Service(os.getuid()), Address.of(agent.arguments)
     # This says whether there is a launchctl at all.
-    found = service.find()
+    found = service.find(GONE_LOOKS)
     # All that can be known beforehand is looked at before anything is written or stopped.
     check_port(address, found[1] if found is not None else None, installed)
     check_can_write(path, to_bytes(build_plist(agent)))
@@ -212,7 +212,9 @@ def _load(service: Service, agent: Agent, path: Path, address: Address) -> None:
         write_plist(path, build_plist(replace(agent, session="Background") if in_background else agent))
 
     def tell(line: str) -> None:
-        print(f"warmd: {line}", file=sys.stderr)
+        # Also when the terminal is gone: what is going on must go on.
+        with suppress(OSError):
+            print(f"warmd: {line}", file=sys.stderr)
 
     domain = replace_job(service, path, write, address, tell)
     say(f"service: {path}, loaded into {domain}")
@@ -238,14 +240,14 @@ def tell_readiness(
     say(f"waiting for {address.url}, {seconds:g} s at most (ctrl-C ends only the waiting)")
     outcome = wait_until_ready(address, service.state, seconds, runs_before=runs_before)
     if outcome.state == "ready":
-        say(f"ready: {address.url}")
+        say(f"ready: {address.url}{f' ({outcome.detail})' if outcome.detail else ''}")
         return 0
     if outcome.state == "loading":
         why = f" ({outcome.detail})" if outcome.detail else ""
         say(f"it runs, but takes no requests yet{why}; `warmd logs -f` shows how it goes on")
         return 0
     if outcome.state == "taken":
-        what = [f"another server answers at {address.url} ({outcome.detail}), not the service"]
+        what = [f"what answers at {address.url} is not the service ({outcome.detail})"]
     else:
         what = [f"the server has ended ({outcome.detail})", *last_words(*_logs(), since)]
     print(f"warmd: {': '.join(what)}", file=sys.stderr)

@@ -11,18 +11,18 @@ from typing import Any
 from warmd.commands.install import WAIT_SECONDS, tell_readiness
 from warmd.commands.options import seconds_or_zero
 from warmd.commands.say import say
-from warmd.launchd.agent import serve_arguments
 from warmd.launchd.install import read_installed, refuse_root
 from warmd.launchd.places import plist_path
 from warmd.launchd.ready import Address
-from warmd.launchd.replace import check_port
-from warmd.launchd.service import Service
+from warmd.launchd.replace import check_port, loaded_arguments
+from warmd.launchd.service import GONE_LOOKS, NotLoadedError, Service
 from warmd.parser import add_command
 
 DESCRIPTION = """\
 Restart the service (SIGTERM, then launchctl kickstart -k), and wait until the server takes requests. A change
-of the LaunchAgent's file takes effect only with `warmd install`. Exit code 0: it runs. 1: it is not loaded,
-launchd refuses, or the server has ended. 3: no launchctl, or another program has the port."""
+of the LaunchAgent's file takes effect only with `warmd install`; another command line in it is told. Ctrl-C
+between the two waits for the second. Exit code 0: it runs. 1: it is not loaded, launchd refuses, or the
+server has ended. 3: no launchctl, or another program has the port."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -44,11 +44,16 @@ def run(args: argparse.Namespace) -> int:
     refuse_root(os.geteuid(), sys.platform)
     service = Service(os.getuid())
     installed = read_installed(plist_path())
-    address = Address.of(serve_arguments(installed) if installed else ())
-    found = service.find()
+    found = service.find(GONE_LOOKS)
+    if found is None:
+        raise NotLoadedError
+    _, job = found
+    arguments = loaded_arguments(job, installed)
+    if installed is not None and job.arguments and [*job.arguments] != installed["ProgramArguments"]:
+        say(f"note: {plist_path()} has another command line than what is loaded: `warmd install` loads it")
+    address = Address.of(arguments or ())
     # A server that runs is not stopped for one that could not start.
-    if found is not None:
-        check_port(address, found[1], installed)
+    check_port(address, job, installed)
     since = time.time()
     domain, before = service.restart()
     say(f"restarted in {domain}")

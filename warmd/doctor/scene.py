@@ -18,7 +18,7 @@ from warmd.launchd.agent import Plist, serve_arguments
 from warmd.launchd.flags import flag_value
 from warmd.launchd.launchctl import JobState, Launchctl, LaunchctlError, NoLaunchctlError
 from warmd.launchd.ready import Address
-from warmd.launchd.service import Control, Service
+from warmd.launchd.service import GONE_LOOKS, Control, Service
 
 STATUS_SECONDS = 10.0
 
@@ -140,7 +140,7 @@ def _look_at_settings(plist: Path | None) -> tuple[Settings, Finding]:
 
 def _find_job(launchctl: Control) -> tuple[tuple[str, JobState] | None, Finding | None]:
     try:
-        return Service(os.getuid(), launchctl).find(), None
+        return Service(os.getuid(), launchctl).find(GONE_LOOKS), None
     except NoLaunchctlError:
         return None, Finding("service", "unknown", "there is no launchctl here: no Mac")
     except LaunchctlError as error:

@@ -18,6 +18,7 @@ SECONDS = 60.0
 """What launchctl gets for one answer; it waits for nothing by itself."""
 
 _FIELD = re.compile(r"^\t(?P<key>[a-z][a-z ]*) = (?P<value>.*)$", re.MULTILINE)
+_ARGUMENTS = re.compile(r"^\targuments = \{\n(?P<lines>(?:\t\t.*\n)*)\t\}$", re.MULTILINE)
 
 
 class NoLaunchctlError(CannotStartError):
@@ -74,6 +75,8 @@ class Launchctl:
                 errors="replace",
                 timeout=SECONDS,
                 check=False,
+                # A terminal's ctrl-C is for us, and not for launchctl in the midst of something.
+                process_group=0,
             )
         except subprocess.TimeoutExpired:
             raise LaunchctlError(arguments[0], f"no answer within {SECONDS:g} s") from None
@@ -91,12 +94,14 @@ class JobState:
         runs: How often it was started since it was loaded.
         last_exit: The exit code of its last process, None where there was none yet or a signal ended it.
         last_signal: The signal that ended its last process, as launchd names it.
+        arguments: Its command line as it was loaded; empty when launchd does not tell.
     """
 
     pid: int | None = None
     runs: int = 0
     last_exit: int | None = None
     last_signal: str | None = None
+    arguments: tuple[str, ...] = ()
 
     @property
     def has_ended(self) -> bool:
@@ -117,12 +122,14 @@ def parse_print(output: str) -> JobState:
     Only the job's own lines count, which begin with one tab: blocks within have the same keys.
     """
     found = {match["key"]: match["value"].strip() for match in _FIELD.finditer(output)}
+    arguments = _ARGUMENTS.search(output)
     return JobState(
         pid=_number(found.get("pid")),
         runs=_number(found.get("runs")) or 0,
         # "(never exited)", or a number that may be followed by its name, as in "78: EX_CONFIG".
         last_exit=_number(found.get("last exit code")),
         last_signal=one_line(signal) if (signal := found.get("last terminating signal")) else None,
+        arguments=tuple(line[2:] for line in arguments["lines"].split("\n")[:-1]) if arguments else (),
     )
 
 

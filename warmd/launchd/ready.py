@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from warmd.control.protocol import one_line
 from warmd.launchd.flags import flag_value, port_of
 from warmd.launchd.launchctl import JobState
+from warmd.launchd.service import GONE_LOOKS
 
 HOST, PORT = "127.0.0.1", 8080
 """mlx_lm.server's defaults."""
@@ -24,8 +25,7 @@ ANSWER_SECONDS = 5.0
 LONGEST_ANSWER = 1 << 20
 LONGEST_REASON = 300
 PAUSE = 0.5
-GONE_LOOKS = 3
-"""So often in a row must launchd not know the job: one `launchctl print` may fail."""
+OLDER = "it does not tell its pid, being of an older version"
 
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 
@@ -147,7 +147,7 @@ class Outcome:
 
     Attributes:
         state: `ready`; `loading`: it runs, and time is up; `failed`: its process has ended; `taken`: it runs,
-            time is up, and another process answers in its place.
+            time is up, and another process has the port in its place, as far as one can tell.
         detail: Why, or who.
     """
 
@@ -167,7 +167,7 @@ def wait_until_ready(
     """Wait for the job's own process to take requests, for it to fail, or for the time to be up.
 
     Args:
-        address: Where it listens.
+        address: Where it listens; nobody else did when the job was started.
         find: How the job is in launchd; None when it is not loaded.
         seconds: How long to wait.
         runs_before: How often the job had been started by then: the end of those is not what is waited for.
@@ -183,18 +183,24 @@ def wait_until_ready(
             return Outcome("failed", "launchd has dropped the job")
         if job is not None and job.has_ended and job.runs > runs_before:
             return Outcome("failed", job.last_end)
-        if job is not None and found is not None and found.is_ready and found.pid == job.pid is not None:
-            return Outcome("ready")
+        if job is not None and found is not None and found.is_ready and job.pid is not None:
+            if found.pid == job.pid:
+                return Outcome("ready")
+            if found.pid is None:
+                return Outcome("ready", OLDER)
         if clock() >= deadline:
-            return _when_time_is_up(found, job)
+            return _when_time_is_up(address, found, job)
         sleep(PAUSE)
 
 
-def _when_time_is_up(found: Readiness | None, job: JobState | None) -> Outcome:
-    if found is None or job is None:
+def _when_time_is_up(address: Address, found: Readiness | None, job: JobState | None) -> Outcome:
+    if job is None:
         return Outcome("loading")
+    if found is None:
+        no_warmd = "a program that is not warmd, or the server hangs"
+        return Outcome("taken", no_warmd) if address.is_taken() else Outcome("loading")
     if job.pid is None:
         return Outcome("loading", "launchd names no process of the service")
-    if found.pid != job.pid:
-        return Outcome("taken", "a process that is not warmd's" if found.pid is None else f"pid {found.pid}")
+    if found.pid not in (None, job.pid):
+        return Outcome("taken", f"another warmd, pid {found.pid}")
     return Outcome("loading", found.reason)

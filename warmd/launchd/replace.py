@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from warmd.capture.files import write_atomically
 from warmd.errors import WarmdError
 from warmd.launchd.agent import LARGEST, Plist, serve_arguments
 from warmd.launchd.errors import PortTakenError
+from warmd.launchd.hold import holding_signals
 from warmd.launchd.install import PLIST_MODE
-from warmd.launchd.launchctl import JobState
-from warmd.launchd.ready import Address, is_anothers
-from warmd.launchd.service import Service
+from warmd.launchd.launchctl import JobState, LaunchctlError
+from warmd.launchd.ready import Address, ask_ready, is_anothers
+from warmd.launchd.service import GONE_LOOKS, Service
 from warmd.prompts.files import UnreadableError, read_file
+
+NOT_AGAIN = "the service that was there before could not be loaded again"
+NO_SERVICE = "no service runs now, until `warmd install --model M` succeeds"
 
 
 def check_port(address: Address, job: JobState | None, installed: Plist | None) -> None:
@@ -27,10 +32,28 @@ def check_port(address: Address, job: JobState | None, installed: Plist | None) 
     Raises:
         PortTakenError: Another program has it.
     """
-    pid = job.pid if job is not None else None
-    is_its_own = installed is None or Address.of(serve_arguments(installed)).port == address.port
-    if is_anothers(address, pid) if is_its_own else address.is_taken():
+    if _may_be_its_own(address, job, installed):
+        is_taken = is_anothers(address, None if job is None else job.pid)
+    else:
+        is_taken = address.is_taken()
+    if is_taken:
         raise PortTakenError(address.url)
+
+
+def _may_be_its_own(address: Address, job: JobState | None, installed: Plist | None) -> bool:
+    """True when the service listens there, as far as it can be told."""
+    arguments = loaded_arguments(job, installed)
+    if arguments is not None:
+        return Address.of(arguments).port == address.port
+    readiness = ask_ready(address)
+    return job is not None and readiness is not None and readiness.pid == job.pid is not None
+
+
+def loaded_arguments(job: JobState | None, installed: Plist | None) -> tuple[str, ...] | None:
+    """What the loaded service gives to `warmd serve`, as launchd or else its file tells; None: neither."""
+    if job is not None and job.arguments:
+        return serve_arguments({"ProgramArguments": list(job.arguments)})
+    return None if installed is None else serve_arguments(installed)
 
 
 def replace_job(
@@ -47,27 +70,40 @@ def replace_job(
         path: The plist.
         write: Writes it; told whether it is for a session in the background.
         address: Where the new server is to listen.
-        tell: Shows a line to a person, when the old one is loaded again, or cannot be.
+        tell: Shows a line to a person, when what was there before is there again, or cannot be.
 
     Returns:
         The domain that took it.
 
     Raises:
         WarmdError: It is not loaded, and the old one is as far as that is possible.
+        KeyboardInterrupt: So it is, too, after a signal that came before the old one was out.
     """
-    before = service.find()
-    old = _content(path) if before is not None else None
-    try:
-        service.unload()
-        # Otherwise somebody else would answer for the new server.
-        if address.is_taken():
-            raise PortTakenError(address.url)
-        return service.load(path, write)
-    # Also when a person stops it with ctrl-C.
-    except BaseException:
-        if before is not None:
-            _put_back(service, path, old, before[0], tell)
-        raise
+    found = service.find(GONE_LOOKS)
+    before = _Before(path, _content(path), None if found is None else found[0])
+    is_out = before.domain is None
+    with holding_signals() as held:
+        try:
+            if not is_out:
+                service.unload()
+                is_out = True
+            held.check()
+            # Otherwise somebody else would answer for the new server.
+            if address.is_taken():
+                raise PortTakenError(address.url)
+            return service.load(path, write)
+        except BaseException:
+            _put_back(service, before, tell, is_out=is_out)
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """The file, None where there was none to read, and the domain of the job, None where none was."""
+
+    path: Path
+    content: bytes | None
+    domain: str | None
 
 
 def _content(path: Path) -> bytes | None:
@@ -77,18 +113,35 @@ def _content(path: Path) -> bytes | None:
         return None
 
 
-def _put_back(
-    service: Service, path: Path, old: bytes | None, domain: str, tell: Callable[[str], None]
-) -> None:
+def _put_back(service: Service, before: _Before, tell: Callable[[str], None], *, is_out: bool) -> None:
+    """Put the file and the job back, and tell what has come of it."""
     try:
-        if service.find() is not None:
+        # A job that was told to go is still listed for a while, and nobody loads it again once it is gone.
+        if not is_out and not service.wait_until_gone():
+            tell(
+                "launchd still has the service that was there before, and may yet drop it: see `warmd doctor`"
+            )
             return
-        if old is None:
-            tell("the service that ran before had no file any more, and cannot be loaded again")
+        if is_out and _is_loaded(service):
+            tell("launchd has a service all the same: see `warmd doctor`")
             return
-        if _content(path) != old:
-            write_atomically(path, old, PLIST_MODE)
-        service.load_again(domain, path)
+        if before.content is not None and before.content != _content(before.path):
+            write_atomically(before.path, before.content, PLIST_MODE)
+        if before.domain is None:
+            return
+        if before.content is None:
+            tell(f"the service that ran before had no file that could be loaded again; {NO_SERVICE}")
+            return
+        service.load_again(before.domain, before.path)
         tell("nothing has changed: the service that was there before is loaded again")
     except (WarmdError, OSError) as error:
-        tell(f"the service that was there before could not be loaded again: {error}")
+        what = "its file could not be put back" if before.domain is None else f"{NOT_AGAIN}; {NO_SERVICE}"
+        tell(f"{what}: {error}")
+
+
+def _is_loaded(service: Service) -> bool:
+    """True when launchd says so; when it says nothing, loading shows."""
+    try:
+        return service.find() is not None
+    except LaunchctlError:
+        return False

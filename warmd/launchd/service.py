@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from warmd.errors import WarmdError
+from warmd.launchd.hold import holding_signals
 from warmd.launchd.launchctl import Answer, JobState, Launchctl, LaunchctlError, parse_print
 from warmd.launchd.places import LABEL
 
@@ -17,6 +19,8 @@ NO_GUI_SESSION = 125
 STILL_BUSY = (5, 17, 36, 37)
 """launchctl's errors (EIO, EEXIST, EINPROGRESS, EALREADY) while such a job is still on its way out."""
 
+GONE_LOOKS = 3
+"""So often in a row must launchd not know a job to be believed: one `launchctl print` may fail."""
 TRIES = 10
 PAUSE = 0.5
 """Seconds between two tries, or two looks."""
@@ -80,12 +84,23 @@ class Service:
         """Where the job may be: the graphical login's domain, and the user's own."""
         return f"gui/{self.uid}", f"user/{self.uid}"
 
-    def find(self) -> tuple[str, JobState] | None:
-        """The domain that has the job, and how it is there; None when it is not loaded."""
-        for domain in self.domains:
-            answer = self.launchctl.run("print", f"{domain}/{self.label}")
-            if answer.code == 0:
-                return domain, parse_print(answer.output)
+    @property
+    def _targets(self) -> tuple[str, ...]:
+        return tuple(f"{domain}/{self.label}" for domain in self.domains)
+
+    def find(self, looks: int = 1) -> tuple[str, JobState] | None:
+        """The domain that has the job, and how it is there; None when it is not loaded.
+
+        Args:
+            looks: So often must launchd not know it: with 1, `launchctl print` may just have failed.
+        """
+        for look in range(looks):
+            if look:
+                self.sleep(PAUSE)
+            for domain in self.domains:
+                answer = self.launchctl.run("print", f"{domain}/{self.label}")
+                if answer.code == 0:
+                    return domain, parse_print(answer.output)
         return None
 
     def state(self) -> JobState | None:
@@ -94,7 +109,7 @@ class Service:
         return None if found is None else found[1]
 
     def unload(self) -> bool:
-        """Have the job stopped and taken out, and wait until it is gone.
+        """Have the job stopped and taken out, wherever it is, and wait until it is gone.
 
         Returns:
             True when it was loaded.
@@ -102,25 +117,51 @@ class Service:
         Raises:
             WillNotUnloadError: It is still there after 40 s.
         """
-        was_loaded = False
-        for domain in self.domains:
-            target = f"{domain}/{self.label}"
-            if self._is_loaded(target):
-                was_loaded = True
-                self._boot_out(target)
-        return was_loaded
+        asked: dict[str, Answer] = {}
 
-    def _boot_out(self, target: str) -> None:
-        answer = self.launchctl.run("bootout", target)
+        def look() -> list[str]:
+            listed = self._listed(asked)
+            for target in listed:
+                if target not in asked:
+                    # What it says does not matter: it is 36 (in progress) as well as 0, before the end.
+                    asked[target] = self.launchctl.run("bootout", target)
+            return listed
+
+        if left := self._look_until_gone(look):
+            answer = asked[left[0]].reason
+            raise WillNotUnloadError(left[0], f"still loaded after {UNLOAD_SECONDS:g} s ({answer})")
+        return bool(asked)
+
+    def wait_until_gone(self) -> bool:
+        """Wait for a job that is on its way out; False when it is still there after 40 s."""
+        return not self._look_until_gone(lambda: self._listed(self._targets))
+
+    def _look_until_gone(self, look: Callable[[], list[str]]) -> list[str]:
+        """Look until nothing has been there several times in a row; what is there when the time is up."""
         deadline = self.clock() + UNLOAD_SECONDS
-        # What it says does not matter, for it says 36 (in progress) as well as 0 and returns before the end.
-        while self._is_loaded(target):
-            if self.clock() >= deadline:
-                raise WillNotUnloadError(target, f"still loaded after {UNLOAD_SECONDS:g} s ({answer.reason})")
+        gone = 0
+        while True:
+            listed = look()
+            gone = 0 if listed else gone + 1
+            if gone == GONE_LOOKS or (listed and self.clock() >= deadline):
+                return listed
             self.sleep(PAUSE)
 
-    def _is_loaded(self, target: str) -> bool:
-        return self.launchctl.run("print", target).code == 0
+    def _listed(self, unknown: Collection[str]) -> list[str]:
+        """Where the job is loaded.
+
+        Args:
+            unknown: What is taken to be loaded when launchctl does not answer.
+
+        Raises:
+            LaunchctlError: It does not, and nothing is.
+        """
+        try:
+            return [target for target in self._targets if self.launchctl.run("print", target).code == 0]
+        except LaunchctlError:
+            if not unknown:
+                raise
+            return list(unknown)
 
     def load(self, path: Path, write: Callable[[bool], None]) -> str:
         """Load the job, into `gui/UID` or, where nobody is logged in at the screen, into `user/UID`.
@@ -141,7 +182,7 @@ class Service:
         if answer.code == 0:
             return gui
         # Over ssh launchd has been seen to say 5 where it means that there is no such domain.
-        if answer.code != NO_GUI_SESSION and self._is_loaded(gui):
+        if answer.code != NO_GUI_SESSION and self.launchctl.run("print", gui).code == 0:
             raise WillNotLoadError(gui, answer)
         write(True)
         answer = self._bootstrap(user, path)
@@ -180,24 +221,29 @@ class Service:
             NotLoadedError: It is not loaded.
             LaunchctlError: launchd refuses.
         """
-        found = self.find()
+        found = self.find(GONE_LOOKS)
         if found is None:
             raise NotLoadedError
         domain, before = found
         target = f"{domain}/{self.label}"
-        if before.pid is not None:
-            self._stop(target, before.pid)
-        answer = self.launchctl.run("kickstart", "-k", target)
+        # KeepAlive does not start again what has ended well.
+        with holding_signals():
+            if before.pid is not None:
+                self._stop(target, before.pid)
+            answer = self.launchctl.run("kickstart", "-k", target)
         if answer.code != 0:
-            raise LaunchctlError(f"kickstart {target}", f"{answer.reason} (error {answer.code})")
+            reason = f"{answer.reason} (error {answer.code}); the service may be stopped now"
+            raise LaunchctlError(f"kickstart {target}", f"{reason}: `warmd restart` tries again")
         return domain, before
 
     def _stop(self, target: str, pid: int) -> None:
         """Let the process end as it wants to: `kickstart -k` may kill it in the midst of a warming."""
-        self.launchctl.run("kill", "SIGTERM", target)
-        deadline = self.clock() + STOP_SECONDS
-        while self.clock() < deadline:
-            answer = self.launchctl.run("print", target)
-            if answer.code != 0 or parse_print(answer.output).pid != pid:
-                return
-            self.sleep(PAUSE)
+        # Whatever launchctl does not answer: the process may have been told to end.
+        with suppress(LaunchctlError):
+            self.launchctl.run("kill", "SIGTERM", target)
+            deadline = self.clock() + STOP_SECONDS
+            while self.clock() < deadline:
+                answer = self.launchctl.run("print", target)
+                if answer.code == 0 and parse_print(answer.output).pid != pid:
+                    return
+                self.sleep(PAUSE)
