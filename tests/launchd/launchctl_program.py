@@ -12,6 +12,7 @@ and target, as in `{"bootstrap gui/501": [5, 5]}`; `calls` has every call, a lin
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import plistlib
@@ -78,8 +79,19 @@ def read(path: Path) -> dict[str, Any]:
 def write(path: Path, job: dict[str, Any]) -> None:
     """Keep a job."""
     scratch = path.with_suffix(".new")
-    scratch.write_text(json.dumps(job))
+    # A plist may hold what JSON does not know; nothing here looks at it.
+    scratch.write_text(json.dumps(job, default=str))
     scratch.replace(path)
+
+
+def change(path: Path, **values: Any) -> None:
+    """Change a job, of which several processes keep track. Who has been booted out stays so."""
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        job = read(path)
+        if job["wanted"] == "out":
+            values.pop("wanted", None)
+        write(path, {**job, **values})
 
 
 def show(target: str, arguments: list[str]) -> int:
@@ -112,7 +124,8 @@ def bootstrap(target: str, arguments: list[str]) -> int:
     path = job_file(f"{target}/{plist['Label']}")
     if path.exists():
         return refuse("bootstrap", 5)
-    loaded = {"path": arguments[2], "arguments": plist["ProgramArguments"]}
+    # As it is now: launchd does not look at the file again.
+    loaded = {"path": arguments[2], "arguments": plist["ProgramArguments"], "plist": plist}
     write(path, {**loaded, "pid": 0, "runs": 0, "exit": None, "wanted": "run"})
     subprocess.Popen(
         [sys.executable, __file__, "--supervise", str(path)],
@@ -126,7 +139,7 @@ def bootstrap(target: str, arguments: list[str]) -> int:
 
 def supervise(path: Path) -> int:
     """Run a job's process, again when it is kicked, until the job is booted out."""
-    plist = plistlib.loads(Path(read(path)["path"]).read_bytes())
+    plist = read(path)["plist"]
     while True:
         with Path(plist["StandardErrorPath"]).open("ab") as output:
             process = subprocess.Popen(
@@ -142,15 +155,14 @@ def supervise(path: Path) -> int:
                 stdout=output,
                 stderr=output,
             )
-        job = read(path)
-        write(path, {**job, "pid": process.pid, "runs": job["runs"] + 1, "wanted": "run"})
+        change(path, pid=process.pid, runs=read(path)["runs"] + 1, wanted="run")
         code = None
         while code is None:
             time.sleep(0.02)
             code = process.poll()
             if code is None and (wanted := read(path)["wanted"]) != "run":
                 code = end(process, plist["ExitTimeOut"] if wanted == "out" else 0)
-        write(path, {**read(path), "pid": 0, "exit": code})
+        change(path, pid=0, exit=code)
         while read(path)["wanted"] == "run":
             time.sleep(0.02)
         if read(path)["wanted"] == "out":
@@ -173,7 +185,7 @@ def bootout(target: str, arguments: list[str]) -> int:
     path = job_file(target)
     if not path.exists():
         return refuse("boot-out", 3)
-    write(path, {**read(path), "wanted": "out"})
+    change(path, wanted="out")
     return refuse("boot-out", 36)
 
 
@@ -193,7 +205,7 @@ def kickstart(target: str, arguments: list[str]) -> int:
     if not path.exists():
         return refuse("kickstart", 113)
     runs = read(path)["runs"]
-    write(path, {**read(path), "wanted": "kick"})
+    change(path, wanted="kick")
     while read(path)["runs"] == runs:
         time.sleep(0.02)
     return 0

@@ -209,7 +209,8 @@ def _ended(server: Server) -> Iterator[Server]:
                 os.killpg(server.process.pid, signal.SIGKILL)
         if server.process.poll() is None:
             server.process.kill()
-            server.wait()
+        # Nothing is read any more once this returns.
+        server.wait()
         assert server.process.stdout is not None
         assert server.process.stderr is not None
         server.process.stdout.close()
