@@ -105,6 +105,20 @@ async def edit(it: Running) -> None:
     await it.applied(2)
 
 
+async def test_what_a_stop_broke_off_is_marked_again_when_the_engine_turns_out_to_have_died(
+    tmp_path: Path,
+) -> None:
+    quarantine = Quarantine(tmp_path)
+    with anyio.CancelScope() as stop:
+        async with quarantine.marked(KEY, MODEL, ["a"], 5):
+            broken_off = quarantine.warming
+            stop.cancel()
+            await anyio.sleep_forever()
+    assert marks(tmp_path) == []
+    await quarantine.mark_again(broken_off)
+    assert marks(tmp_path) == [("a",)]
+
+
 @pytest.mark.parametrize("change", [leave, pause, unload, edit])
 async def test_no_mark_is_left_by_what_is_cut_short(tmp_path: Path, change: Callable[[Running], Any]) -> None:
     engine = FakeEngine()

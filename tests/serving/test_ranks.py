@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -202,5 +203,36 @@ def test_a_rank_that_falls_out_ends_the_job_and_counts_against_what_was_being_wa
         server.wait_for("entry.warming")
         os.kill(rank_pids(server)[1], signal.SIGKILL)
         server.wait()
-        assert rank_pids(server) == {}
-        assert [suspect.entries for suspect in read_suspects(server.state_folder).warming] == [("a",)]
+        assert_died_in_mid_warm(server)
+
+
+def test_so_it_does_where_mlx_launch_stops_the_others_before_they_notice(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    prompts = tmp_path / "prompts.json"
+    write(prompts, [entry("a", RULES * 40)])
+    with on_two_ranks(folders["llama"], prompts) as server:
+        server.wait_for("entry.warming")
+        first, second = (rank_pids(server)[rank] for rank in (0, 1))
+        # Held still, it has both to notice when it goes on.
+        os.kill(first, signal.SIGSTOP)
+        os.kill(second, signal.SIGKILL)
+        while not awaits(first, signal.SIGTERM):
+            time.sleep(0.01)
+        os.kill(first, signal.SIGCONT)
+        server.wait()
+        assert_died_in_mid_warm(server)
+
+
+def awaits(pid: int, number: signal.Signals) -> bool:
+    """True when a signal has been sent to a process that is held still."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    pending = next(line for line in status.splitlines() if line.startswith("ShdPnd:"))
+    return bool(int(pending.split()[1], 16) >> (number - 1) & 1)
+
+
+def assert_died_in_mid_warm(server: Server) -> None:
+    assert rank_pids(server) == {}
+    assert len(server.seen("engine.died")) == 1
+    assert server.seen("daemon.stopped")[0]["exit_code"] == 1
+    assert [suspect.entries for suspect in read_suspects(server.state_folder).warming] == [("a",)]

@@ -102,6 +102,17 @@ class Quarantine:
                 with anyio.move_on_after(UNMARK_SECONDS, shield=True):
                     await self.save()
 
+    @property
+    def warming(self) -> tuple[Suspect, ...]:
+        """What is being warmed just now."""
+        return self._suspects.warming
+
+    async def mark_again(self, suspects: Collection[Suspect]) -> None:
+        """Put back the marks of what a stop has broken off: the engine had died before it."""
+        for suspect in suspects:
+            self._suspects = self._suspects.begin(suspect)
+        await self.save()
+
     def forgive(self, keys: Collection[str], identity: Identity | None) -> None:
         """What happened to these counts no more; `save` lets the disk know."""
         for key in keys:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 from warmd.config import Settings
 from warmd.control.run import Control
+from warmd.crash.quarantine import Quarantine
 from warmd.daemon import Daemon
 from warmd.engines.base import EngineDiedError
 from warmd.engines.mlx_lm.host import Host
@@ -27,7 +28,7 @@ class FaultyEngine(FakeEngine):
 
 
 NO_CONTROL = Control(None, lambda event: None)
-PROVIDER = SimpleNamespace(cli_args=SimpleNamespace(model="the-model", draft_model=None))
+ARGS = SimpleNamespace(model="the-model", draft_model=None)
 
 
 def make_host(path: Path) -> tuple[Host, io.StringIO]:
@@ -37,7 +38,7 @@ def make_host(path: Path) -> tuple[Host, io.StringIO]:
 
 async def run_daemon(host: Host, engine: FakeEngine, folder: Path) -> CannotStartError | None:
     daemon, upkeep = Daemon(engine, folder / "p.json"), Upkeep(host.log, folder)
-    return await host._run_daemon(daemon, PROVIDER, NO_CONTROL, upkeep)
+    return await host._run_daemon(daemon, Quarantine(), NO_CONTROL, upkeep, ARGS)
 
 
 async def test_an_unexpected_fault_of_the_daemon_ends_the_process_with_one(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from warmd.control.handlers import make_handlers
 from warmd.control.place import state_folder
 from warmd.control.run import Control, control_of
 from warmd.crash.quarantine import Quarantine
+from warmd.crash.suspects import Suspect
 from warmd.daemon import Daemon
 from warmd.engines.base import EngineDiedError
 from warmd.engines.mlx_lm.disk_setup import EmitSoon, open_keeper
@@ -110,6 +111,7 @@ class Host:
     greet: Callable[[str, int], None] = lambda host, port: None
     exit_code: int = 0
     stop_reason: str = ""
+    _broken_off: tuple[Suspect, ...] = ()
     _room: EngineRoom = field(init=False)
     _state: Path = field(init=False)
     _emit_soon: EmitSoon = field(init=False, default_factory=EmitSoon)
@@ -241,8 +243,12 @@ class Host:
         attach_generator(http_server, generator, site)
         accepting = threading.Thread(target=http_server.serve_forever, name="http", daemon=True)
         accepting.start()
-        failure = await self._run_daemon(daemon, provider, control, upkeep)
+        failure = await self._run_daemon(daemon, quarantine, control, upkeep, provider.cli_args)
         await self._stop(http_server, generator)
+        if self._broken_off and self._room.death is not None:
+            # mlx.launch stops the ranks that are left: that may come before this one has noticed.
+            self._report_death()
+            await quarantine.mark_again(self._broken_off)
         if failure is not None:
             raise failure
         self._end()
@@ -262,12 +268,12 @@ class Host:
         return None if self._room.is_started else "the model is being loaded"
 
     async def _run_daemon(
-        self, daemon: Daemon, provider: Any, control: Control, upkeep: Upkeep
+        self, daemon: Daemon, quarantine: Quarantine, control: Control, upkeep: Upkeep, args: Any
     ) -> CannotStartError | None:
         died, broken = False, None
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._follow_signals, daemon, tasks)
+                tasks.start_soon(self._follow_signals, daemon, quarantine, tasks)
                 # Whoever reads that it is ready may call commands at once.
                 await tasks.start(control.serve, make_handlers(daemon))
                 tasks.start_soon(upkeep.run)
@@ -283,16 +289,21 @@ class Host:
             return None
         if not died:
             return None
-        death = str(self._room.death)
         if not self._room.is_started:
-            args = provider.cli_args
-            return ModelError(missing_model(args.model, args.draft_model), hub_reason(death))
-        self.log(make_event("engine.died", reason=death))
-        self.exit_code, self.stop_reason = 1, death
+            reason = hub_reason(str(self._room.death))
+            return ModelError(missing_model(args.model, args.draft_model), reason)
+        self._report_death()
         return None
 
-    async def _follow_signals(self, daemon: Daemon, tasks: TaskGroup) -> None:
+    def _report_death(self) -> None:
+        reason = str(self._room.death)
+        if self.stop_reason != reason:
+            self.exit_code, self.stop_reason = 1, reason
+            self.log(make_event("engine.died", reason=reason))
+
+    async def _follow_signals(self, daemon: Daemon, quarantine: Quarantine, tasks: TaskGroup) -> None:
         self.stop_reason = await follow_signals(daemon, tasks)
+        self._broken_off = quarantine.warming
         self.log(make_event("daemon.stopping", reason=self.stop_reason))
         tasks.cancel_scope.cancel()
 
