@@ -7,7 +7,7 @@ import threading
 import anyio
 import pytest
 
-from warmd.engines.base import Engine, EngineDiedError, Held, Identity, Warmed
+from warmd.engines.base import Engine, EngineDiedError, Held, Identity, LiveRequest, Warmed
 from warmd.errors import NotWarmableError
 from warmd.prompts.document import Entry
 from warmd.testing import Call, FakeEngine
@@ -147,8 +147,10 @@ async def test_death_reaches_whoever_waits() -> None:
 async def test_a_served_request_counts_as_a_hit() -> None:
     engine = FakeEngine()
     await warm(engine, make_entry())
+    served: list[LiveRequest] = []
+    engine.follow(served.append)
     engine.serve("one")
-    assert [Held(424, hits=1)] == list(engine.held().values())
+    assert [request.key for request in served] == list(engine.held())
 
 
 async def test_calls_are_recorded_in_order_with_their_thread() -> None:

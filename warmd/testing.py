@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
@@ -137,11 +137,10 @@ class FakeEngine:
         self._announce()
 
     def serve(self, name: str) -> None:
-        """Answer a live request that begins with an entry's prefix: one hit when it is held."""
+        """Answer a live request that begins with an entry's prefix, if that is held."""
         for key in self._keys(name):
             if key in self._stored:
-                prefix, held = self._stored[key]
-                self._stored[key] = prefix, replace(held, hits=held.hits + 1)
+                prefix, _ = self._stored[key]
                 size = len(prefix)
                 self.request(LiveRequest(pack([*prefix.tokens, 0]), size, size, key))
 

@@ -115,11 +115,9 @@ class Held:
 
     Attributes:
         kv_bytes: Bytes of it; what several prefixes begin with counts once, for the one that came first.
-        hits: Live requests that began from all of it.
     """
 
     kv_bytes: int | None
-    hits: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from tests.engines.mlx_lm.warming import answer, assert_same_answer, generated, ids, make_provider, warm
 from tests.toys import ARCHITECTURES
-from warmd.engines.base import Prefix
+from warmd.engines.base import LiveRequest, Prefix
 from warmd.engines.mlx_lm.prefill import Prefill
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
 from warmd.engines.mlx_lm.state import Layout
@@ -252,16 +252,17 @@ def test_ordinary_traffic_cannot_push_a_warm_prefix_out(llama: Any) -> None:
 def test_the_longer_of_a_warm_prefix_and_an_ordinary_entry_serves(llama: Any) -> None:
     store, prefix = WarmStore(), ids(20)
     warm(store, make_provider(llama), prefix)
-    cache = WarmPromptCache(store, 10)
+    served: list[LiveRequest] = []
+    cache = WarmPromptCache(store, 10, served.append)
     cache.model_key = KEY
     conversation = prefix + ids(9, seed=3)
     ordinary = make_prompt_cache(llama)
     answer(llama, conversation, ordinary)
     cache.insert_cache(KEY, conversation, ordinary)
     assert cache.fetch_nearest_cache(KEY, conversation + TAIL)[1] == TAIL
-    assert [held.hits for held in store.held.values()] == [0]
+    assert served[-1].key is None
     assert cache.fetch_nearest_cache(KEY, prefix + TAIL)[1] == TAIL
-    assert [held.hits for held in store.held.values()] == [1]
+    assert [served[-1].key] == list(store.held)
 
 
 def test_an_exact_repetition_of_an_ordinary_entry_never_leaves_an_empty_rest(model: Any) -> None:

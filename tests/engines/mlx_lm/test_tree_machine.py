@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 
 from tests.engines.mlx_lm.toy_state import MIXES, Mix, ToyModel, assert_part, assert_rows, assert_state
 from tests.engines.mlx_lm.warming import make_provider, warm
-from warmd.engines.base import Prefix, Warmed
+from warmd.engines.base import LiveRequest, Prefix, Warmed
 from warmd.engines.mlx_lm import layers
 from warmd.engines.mlx_lm.kvtree import MIN_SHARED, KVTree
 from warmd.engines.mlx_lm.layers import Kind
@@ -185,7 +185,6 @@ class Expected:
 
     def clear(self) -> None:
         self.held: dict[str, Ids] = {}
-        self.hits: dict[str, int] = {}
         self.parts: set[Ids] = set()
 
     def is_quantised(self, length: int) -> bool:
@@ -209,7 +208,6 @@ class Expected:
     def drop(self, key: str, dropped: Collection[str]) -> None:
         """Dropped prefixes are not trusted: only what others need of one stays, also when it is declared."""
         held = self.held.pop(key, ())
-        self.hits.pop(key, None)
         tokens = held or self.wanted[key]
         on_its_way = {part for part in self.parts if tokens[: len(part)] == part}
         self.parts -= on_its_way
@@ -242,8 +240,8 @@ class Expected:
         fitting = (len(t) for t in self.held.values() if len(t) <= at_most and tokens[: len(t)] == t)
         return max(fitting, default=0)
 
-    def count_hit(self, tokens: Ids, matched: int) -> None:
-        """A request starts from so many tokens of a state."""
+    def hit(self, tokens: Ids, matched: int) -> str | None:
+        """The key of the prefix that a request hits which starts from so many tokens of a state."""
         through = [
             (len(t), key)
             for key, t in self.held.items()
@@ -251,8 +249,7 @@ class Expected:
             and tokens[: len(t)] == t
             and self.is_quantised(len(t)) == self.is_quantised(matched)
         ]
-        if through:
-            self.hits[max(through)[1]] += 1
+        return max(through)[1] if through else None
 
     def leaves(self) -> set[Ids]:
         """Of all that is kept, what is no beginning of something else in the same tree."""
@@ -296,7 +293,8 @@ class WarmStoreMachine(RuleBasedStateMachine):
         self.model = ToyModel(mix.make_cache)
         draft = ToyModel(mix.draft) if mix.draft else None
         self.provider = make_provider(self.model, draft, **mix.args)
-        self.cache = WarmPromptCache(self.store, 10)
+        self.served: list[LiveRequest] = []
+        self.cache = WarmPromptCache(self.store, 10, self.served.append)
         self.cache.model_key = KEY
         self.expected = Expected(mix)
         self.running: Running | None = None
@@ -395,7 +393,6 @@ class WarmStoreMachine(RuleBasedStateMachine):
         assert running.done == size
         key = key_of(running.tokens)
         self.expected.held[key] = running.tokens
-        self.expected.hits.setdefault(key, 0)
         kv_bytes = self.store.held[key].kv_bytes
         assert warmed == Warmed(size, size - running.reused, running.reused, kv_bytes)
         return True
@@ -477,6 +474,7 @@ class WarmStoreMachine(RuleBasedStateMachine):
         """What a request is handed."""
         self.offer(tokens)
         cache, rest = self.cache.fetch_nearest_cache(KEY, list(tokens))
+        served = self.served.pop()
         matched = len(tokens) - len(rest)
         assert tokens[matched:] == tuple(rest)
         assert rest or not tokens
@@ -491,7 +489,7 @@ class WarmStoreMachine(RuleBasedStateMachine):
         if cache is None:
             return None
         self.mix.assert_shape(cache, matched)
-        self.expected.count_hit(tokens, matched)
+        assert served.key == self.expected.hit(tokens, matched)
         return tokens[:matched], cache
 
     def request(self, number: int, cut: int, tail: Ids) -> Ids:
@@ -536,7 +534,7 @@ class WarmStoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_is_held_is_what_should_be(self) -> None:
-        assert {key: held.hits for key, held in self.store.held.items()} == self.expected.hits
+        assert self.store.held.keys() == self.expected.held.keys()
         ends = {key: path_of(node) for tree in self.store._trees.values() for key, node in tree.ends.items()}
         assert ends == self.expected.held
 

@@ -64,7 +64,7 @@ class WarmPromptCache(LRUPromptCache):  # type: ignore[misc] # mlx-lm has no typ
             found = None
         if not self._store.is_common(found.length if found is not None else 0):
             found = None
-        key = self._store.record_hit(found) if found is not None else None
+        key = found.key if found is not None else None
         if found is not None:
             cache, rest = found.copy(len(tokens) - found.length), tokens[found.length :]
         chat, self.chat = self.chat, None

@@ -42,6 +42,11 @@ class Found:
         """Tokens of it."""
         return self.match.length
 
+    @property
+    def key(self) -> str | None:
+        """Of the longest held prefix that it goes all through, if any."""
+        return self.tree.held_at(self.match)
+
     def copy(self, more: int) -> list[Any]:
         """A fresh prompt cache with room for `more` tokens, which its user may change (lazy)."""
         return self.tree.copy(self.match, more)
@@ -118,13 +123,11 @@ class WarmStore:
         self._trees = {}
         self.unfinished.clear()
         mx.clear_cache()
-        self._hits: dict[str, int] = {}
-        self._kv_bytes: dict[str, int] = {}
         self.warm_bytes = 0
         """Bytes of everything held. For any thread, as is the next one."""
         self.checkpoint_bytes = 0
         """Of those, bytes of checkpoints."""
-        self._publish()
+        self._weigh()
 
     # --- what is wanted --------------------------------------------------------------------------
 
@@ -216,7 +219,6 @@ class WarmStore:
                 if other is not tree and prefix.key in self._wanted:
                     # A warming that was stopped before the state was quantised has left a part there.
                     other.drop(prefix.key, prefix.packed, Sharing([prefix.packed]))
-            self._hits.setdefault(prefix.key, 0)
         return self._kv_bytes[prefix.key]
 
     def keep_part(
@@ -284,7 +286,6 @@ class WarmStore:
             for key in keys:
                 for tree in self._trees.values():
                     tree.drop(key, wanted.get(key), doubtful)
-                self._hits.pop(key, None)
 
     def free_checkpoints(self) -> bool:
         """Free what only saves time; False when there was nothing of it."""
@@ -318,23 +319,9 @@ class WarmStore:
 
     # --- what is said of it ----------------------------------------------------------------------
 
-    def record_hit(self, found: Found) -> str | None:
-        """A live request begins from this state: a hit of the prefix that it goes all through, if any.
-
-        Returns:
-            That prefix's key.
-        """
-        key = found.tree.held_at(found.match)
-        if key is not None:
-            self._hits[key] += 1
-            # Not all of them anew: a request waits for it.
-            hit = Held(self._kv_bytes[key], self._hits[key])
-            self.held = MappingProxyType({**self.held, key: hit})
-        return key
-
     def _weigh(self) -> None:
         """Bytes by prefix: what several share counts once, for the one that came first."""
-        self._kv_bytes = dict.fromkeys(self._hits, 0)
+        self._kv_bytes: dict[str, int] = {}
         warm_bytes = checkpoint_bytes = 0
         for tree in self._trees.values():
             counted: set[int] = set()
@@ -345,9 +332,4 @@ class WarmStore:
             warm_bytes += sum(node.payload.nbytes for node in tree.nodes())
             checkpoint_bytes += sum(node.payload.snapshot_bytes for node in tree.checkpoints())
         self.warm_bytes, self.checkpoint_bytes = warm_bytes, checkpoint_bytes
-        self._publish()
-
-    def _publish(self) -> None:
-        self.held = MappingProxyType(
-            {key: Held(self._kv_bytes[key], hits) for key, hits in self._hits.items()}
-        )
+        self.held = MappingProxyType({key: Held(size) for key, size in self._kv_bytes.items()})

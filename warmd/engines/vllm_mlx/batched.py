@@ -33,7 +33,6 @@ class Kept:
 
     prefix: Prefix
     entry: Any
-    hits: int = 0
 
     @property
     def kv_bytes(self) -> int | None:
@@ -92,8 +91,6 @@ class BatchedStore:
         self._add_request(request)
         tokens = tuple(request.prompt_token_ids or ())
         found = self._longest(tokens, request.cached_tokens)
-        if found is not None:
-            found.hits += 1
         key = found.prefix.key if found is not None else None
         cached = int(request.cached_tokens)
         self._on_request(LiveRequest(pack(tokens), cached, cached, key))

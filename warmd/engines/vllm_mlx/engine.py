@@ -70,7 +70,7 @@ class VllmMlxEngine:
         self._refresh()
         store = self._store
         if isinstance(store, BatchedStore):
-            return {key: Held(kept.kv_bytes, kept.hits) for key, kept in store.held().items()}
+            return {key: Held(kept.kv_bytes) for key, kept in store.held().items()}
         return {key: Held(store.kv_bytes(key)) for key in store.held()} if store is not None else {}
 
     def memory(self) -> None:
