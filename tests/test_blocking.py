@@ -13,10 +13,10 @@ import anyio
 import pytest
 
 from warmd.blocking import Blocking
-from warmd.config import Settings, WatchSettings
 from warmd.events import Event
 from warmd.prompts import Document, load_document
 from warmd.reload import Reloader
+from warmd.settings import Settings, WatchSettings
 
 
 class Stuck:

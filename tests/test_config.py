@@ -9,16 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from warmd.config import (
-    MemorySettings,
-    PromptsSettings,
-    Settings,
-    WarmSettings,
-    WatchSettings,
-    config_path,
-    load_settings,
-)
+from warmd.config import config_path, load_settings
 from warmd.errors import UsageError
+from warmd.settings import MemorySettings, PromptsSettings, Settings, WarmSettings, WatchSettings
 
 SECTIONS = ", ".join(f"[{each.name}]" for each in fields(Settings()))
 

@@ -11,13 +11,13 @@ from typing import Any
 import anyio
 import pytest
 
-from warmd.config import MemorySettings, Settings, WarmSettings, WatchSettings
 from warmd.crash.quarantine import Quarantine
 from warmd.daemon import Daemon
 from warmd.disk.status import DiskStatus
 from warmd.engines.base import EngineDiedError
 from warmd.errors import NotWarmableError, RenderError
 from warmd.events import Event
+from warmd.settings import MemorySettings, Settings, WarmSettings, WatchSettings
 from warmd.status import EntryStatus, status_json
 from warmd.testing import FakeEngine
 

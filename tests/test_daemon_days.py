@@ -15,9 +15,9 @@ import pytest
 
 from tests.test_daemon import Running, entry
 from warmd.clock.fake import FakeClock
-from warmd.config import Settings
 from warmd.daemon import Daemon
 from warmd.ledger import DAILY_NOTE
+from warmd.settings import Settings
 from warmd.testing import FakeEngine
 
 DATE = "%Y-%m-%d"

@@ -15,7 +15,7 @@ import pytest
 
 import warmd
 from tests.toys import make_tokenizer
-from warmd.config import Settings, WatchSettings
+from warmd.settings import Settings, WatchSettings
 
 RULES = "You are a careful reviewer of code. " * 5
 

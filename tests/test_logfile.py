@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from warmd.config import LogSettings, StateSettings
 from warmd.control.place import state_folder
 from warmd.errors import UsageError
 from warmd.logfile import LogFile, log_file_path, open_log_file
 from warmd.logs import Log
+from warmd.settings import LogSettings, StateSettings
 
 LINE = "x" * 99 + "\n"
 

@@ -8,10 +8,10 @@ import anyio
 import pytest
 
 from tests.test_daemon import QUICK, Running, entry
-from warmd.config import MemorySettings, Settings, WarmSettings
 from warmd.daemon import Daemon
 from warmd.ledger import Slot
 from warmd.proof import Prover
+from warmd.settings import MemorySettings, Settings, WarmSettings
 from warmd.testing import FakeEngine
 
 

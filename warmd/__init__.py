@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from warmd import warmup
-    from warmd.config import Settings, load_settings
+    from warmd.config import load_settings
     from warmd.daemon import Daemon
     from warmd.embed import attach
     from warmd.errors import WarmdError
+    from warmd.settings import Settings
     from warmd.warmup import load_warmup_file, warm_prefix_cache
 
 __version__ = "0.1.0"
@@ -29,7 +30,7 @@ __all__ = [
 
 _HOMES = {
     "Daemon": "warmd.daemon",
-    "Settings": "warmd.config",
+    "Settings": "warmd.settings",
     "WarmdError": "warmd.errors",
     "attach": "warmd.embed",
     "load_settings": "warmd.config",

@@ -23,7 +23,6 @@ from warmd import __version__
 from warmd.admission import is_too_much
 from warmd.again import choose
 from warmd.clock import Clock, DayWatch
-from warmd.config import Settings
 from warmd.crash.quarantine import Quarantine
 from warmd.engines.base import Engine, EngineDiedError, Identity, Reported
 from warmd.errors import ElsewhereError
@@ -38,6 +37,7 @@ from warmd.prompts.document import Document
 from warmd.proof import Prover
 from warmd.reload import Reloader
 from warmd.renders import Renders
+from warmd.settings import Settings
 from warmd.status import DocumentStatus, Statistics
 from warmd.tell import Teller
 from warmd.traffic import Traffic

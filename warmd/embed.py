@@ -11,10 +11,10 @@ from typing import Any
 
 import anyio
 
-from warmd.config import Settings
 from warmd.daemon import Daemon
 from warmd.engines.host import HostEngine
 from warmd.events import Emit, Event
+from warmd.settings import Settings
 
 logger = logging.getLogger("warmd")
 

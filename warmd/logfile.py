@@ -10,8 +10,9 @@ from pathlib import Path
 
 import platformdirs
 
-from warmd.config import AUTO, LogSettings, expand_home, system_folder
+from warmd.config import expand_home, system_folder
 from warmd.memory.size import parse_size
+from warmd.settings import AUTO, LogSettings
 
 FILE_NAME = "warmd.jsonl"
 

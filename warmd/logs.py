@@ -18,12 +18,12 @@ from typing import Any, TextIO, cast
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from warmd.config import LogSettings, Settings
 from warmd.events import CATALOGUE, Event, Level, make_event
 from warmd.launched import is_under_launchd
 from warmd.logfile import LogFile, open_log_file
 from warmd.printable import printable
 from warmd.repeats import Repeats
+from warmd.settings import LogSettings, Settings
 from warmd.sink import Sink, stream_writer
 
 LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")

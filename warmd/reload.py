@@ -10,9 +10,9 @@ from pathlib import Path
 import anyio
 
 from warmd.blocking import Blocking
-from warmd.config import Settings
 from warmd.events import Emit, make_event
 from warmd.prompts import Document, FileError, InvalidPromptsError, diff, load_document
+from warmd.settings import Settings
 from warmd.status import DocumentStatus
 from warmd.watch import Degraded, Rearmed, Watcher, signature, unreachable
 

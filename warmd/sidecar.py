@@ -11,7 +11,6 @@ from anyio.abc import TaskGroup
 
 from warmd import foreign
 from warmd.capture.handler import refuse_capture
-from warmd.config import Settings
 from warmd.control.handlers import make_handlers
 from warmd.control.place import state_folder
 from warmd.control.run import Control, control_of
@@ -21,6 +20,7 @@ from warmd.errors import CannotStartError
 from warmd.events import FOREIGN, make_event
 from warmd.following import follow_signals
 from warmd.logs import Log
+from warmd.settings import Settings
 from warmd.upkeep import summarise_repeats
 
 NO_CAPTURE = "a sidecar does not see the server's requests: there is nothing to capture"

@@ -17,7 +17,7 @@ from tests.bench.rig import Setting, Texts, make_entry, save
 from tests.bench.streams import Burst, send
 from tests.serving import process
 from tests.serving.process import Json, Server, serving
-from warmd.config import Settings
+from warmd.settings import Settings
 
 ENTRIES, REQUESTS = 50, 20
 USER_TOKENS, ANSWER_TOKENS = 64, 48

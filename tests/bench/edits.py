@@ -8,9 +8,9 @@ from tests.bench.report import Result, Row, summarise
 from tests.bench.rig import PREFIX_TOKENS, Setting, load_architecture
 from tests.bench.sharing import ON, PER_TOKEN
 from tests.engines.mlx_lm.warming import ids, make_provider, warm
-from warmd.config import Settings
 from warmd.engines.base import Prefix
 from warmd.engines.mlx_lm.store import WarmStore
+from warmd.settings import Settings
 
 SENTENCE = 20
 """Tokens of the last sentence."""

@@ -14,9 +14,9 @@ import anyio.to_thread
 from tests.bench.inside import Inside, RecordingGuard, running
 from tests.bench.report import Result, Row, summarise
 from tests.bench.rig import Setting, Texts, make_entry, save
-from warmd.config import WarmSettings
 from warmd.engines.mlx_lm.desk import Job
 from warmd.engines.mlx_lm.kvtree import KVTree
+from warmd.settings import WarmSettings
 
 ENTRIES, TOKENS = 20, 500
 OFTEN = 10_000

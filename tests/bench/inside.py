@@ -18,7 +18,6 @@ import mlx.core as mx
 from mlx_lm import server
 
 from tests.serving import process
-from warmd.config import MemorySettings, Settings, WarmSettings, WatchSettings
 from warmd.daemon import Daemon
 from warmd.engines.mlx_lm.engine import MlxLmEngine
 from warmd.engines.mlx_lm.generator import WarmingResponseGenerator, WatchedModelProvider
@@ -29,6 +28,7 @@ from warmd.engines.mlx_lm.store import WarmStore
 from warmd.engines.pace import Pace
 from warmd.events import Event
 from warmd.memory.readings import Limit, Reading
+from warmd.settings import MemorySettings, Settings, WarmSettings, WatchSettings
 
 LOOK = 0.2
 """Seconds between two looks at the memory while idle."""

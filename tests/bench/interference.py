@@ -11,7 +11,7 @@ from tests.bench import recorded
 from tests.bench.report import Result, Row, summarise
 from tests.bench.rig import PREFIX_TOKENS, Setting, Texts, make_entry, make_messages, save, serve, timed_chat
 from tests.serving.process import Server
-from warmd.config import Settings
+from warmd.settings import Settings
 
 USER_TOKENS = 24
 LATEST = 0.75

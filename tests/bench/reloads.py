@@ -13,9 +13,9 @@ import psutil
 from tests.bench.report import Result, Row, summarise
 from tests.bench.rig import Setting, Texts, make_entry, save, serve
 from tests.serving.process import Json
-from warmd.config import Settings, WatchSettings
 from warmd.daemon import Daemon
 from warmd.events import Event
+from warmd.settings import Settings, WatchSettings
 from warmd.testing import FakeEngine
 
 SAMPLE_EVERY = 100

@@ -7,9 +7,9 @@ from typing import Any
 from tests.bench.report import Result, Row, summarise
 from tests.bench.rig import Setting, load_architecture
 from tests.engines.mlx_lm.warming import ids, make_provider, prefilled, warm
-from warmd.config import Settings
 from warmd.engines.base import Prefix
 from warmd.engines.mlx_lm.store import WarmStore
+from warmd.settings import Settings
 
 ENTRIES = 6
 SHARED = 400

@@ -25,9 +25,10 @@ from warmd.commands.check import check_file
 from warmd.commands.check_report import print_report, to_json
 from warmd.commands.options import with_memory_limit
 from warmd.commands.rendered import render_document
-from warmd.config import Settings, load_settings
+from warmd.config import load_settings
 from warmd.engines.mlx_lm.estimate import estimate
 from warmd.memory.fake import FakeMeter
+from warmd.settings import Settings
 
 TEXT = "You are a careful reviewer of code. Answer briefly."
 ENTRIES: list[dict[str, Any]] = [

@@ -16,7 +16,6 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from warmd.config import StateSettings
 from warmd.control.client import ask_at
 from warmd.control.errors import AnotherDaemonError, ControlFailedError, NoSocketError
 from warmd.control.folder import claimed
@@ -25,6 +24,7 @@ from warmd.control.run import control_of
 from warmd.control.server import Handler
 from warmd.errors import UsageError
 from warmd.events import Event
+from warmd.settings import StateSettings
 
 
 async def echo(arguments: dict[str, Any]) -> Any:

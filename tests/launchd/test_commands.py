@@ -23,13 +23,14 @@ from tests.commands.terminal import make_environment, outcome, warmd
 from tests.disk.made import make_piece, put
 from tests.launchd.mac import UID, Mac
 from tests.serving.process import free_port, write
-from warmd.config import Settings, load_settings
+from warmd.config import load_settings
 from warmd.disk.files import Files
 from warmd.launchd.agent import find_faults, serve_arguments
 from warmd.launchd.hold import HELD
 from warmd.launchd.replace import NO_SERVICE, NOT_AGAIN
 from warmd.launchd.variables import TEMPLATES_OWN
 from warmd.memory.size import format_size
+from warmd.settings import Settings
 
 RATES = '{"m": {"launchd": 100.0}}'
 NO_LAUNCHCTL = (

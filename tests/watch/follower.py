@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 import watchfiles
 
-from warmd.config import WatchSettings
+from warmd.settings import WatchSettings
 from warmd.watch import Degraded, EventSource, Look, Rearmed, Watcher, signature
 
 PATIENCE = 20.0

@@ -15,7 +15,7 @@ import anyio.to_thread
 import pytest
 
 from tests.watch.follower import PATIENCE, following
-from warmd.config import WatchSettings
+from warmd.settings import WatchSettings
 from warmd.watch import Look, Watcher, signature
 
 PATIENT = WatchSettings(settle=0.6, ceiling=10.0, rehash=600.0)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from warmd.config import WatchSettings
+from warmd.settings import WatchSettings
 from warmd.watch import FileSignature, Look, Signature
 from warmd.watch.settle import LONGEST_LAG, STEP, Settling, quiet_before
 

@@ -14,7 +14,7 @@ import watchfiles
 
 from tests.watch.follower import EVENTS_ONLY, eventually, following
 from tests.watch.sources import Deaf, Refusing, Silent
-from warmd.config import WatchSettings
+from warmd.settings import WatchSettings
 from warmd.watch import EventSource, Look, Watcher
 
 TICKING = WatchSettings(settle=0.1, rehash=0.2)

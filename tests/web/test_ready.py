@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from warmd.config import Settings
 from warmd.engines.base import EngineDiedError
 from warmd.engines.mlx_lm.host import Host
 from warmd.engines.mlx_lm.ranks import Ranks
 from warmd.logs import Log
+from warmd.settings import Settings
 
 ALIVE: Any = SimpleNamespace(is_healthy=True)
 DEAD: Any = SimpleNamespace(is_healthy=False)

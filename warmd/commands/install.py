@@ -15,7 +15,7 @@ from typing import Any
 
 from warmd.commands.options import port_number, seconds_or_zero, with_memory_limit
 from warmd.commands.say import say
-from warmd.config import Settings, config_path, expand_home, load_settings
+from warmd.config import config_path, expand_home, load_settings
 from warmd.control.place import state_folder
 from warmd.engines.model_folder import model_folder
 from warmd.errors import WarmdError
@@ -48,6 +48,7 @@ from warmd.launchd.service import GONE_LOOKS, Service
 from warmd.launchd.variables import TEMPLATES_OWN, as_service, ignored, make_environment
 from warmd.logfile import log_file_path
 from warmd.parser import add_command
+from warmd.settings import Settings
 
 DESCRIPTION = """\
 Install `warmd serve` as a LaunchAgent of this user: it starts at login, and again when it fails. Writes the

@@ -6,9 +6,9 @@ import argparse
 import math
 from dataclasses import replace
 
-from warmd.config import Settings
 from warmd.errors import UsageError
 from warmd.memory.size import parse_limit
+from warmd.settings import Settings
 
 
 def add_memory_limit(parser: argparse.ArgumentParser) -> None:

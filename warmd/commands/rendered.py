@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warmd.admission import Room, admit, entry_costs
-from warmd.config import Settings
 from warmd.engines.base import Prefix
 from warmd.errors import ElsewhereError, RenderError
 from warmd.memory.cost import Cost
@@ -17,6 +16,7 @@ from warmd.memory.readings import Limit, Memory, Meter, ReadingError
 from warmd.plan import Wanted, make_plan
 from warmd.prefix import find_prefix
 from warmd.prompts import Document, Entry
+from warmd.settings import Settings
 
 if TYPE_CHECKING:
     from warmd.engines.mlx_lm.render import RequestPath

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warmd.commands.options import add_memory_limit, with_memory_limit
-from warmd.config import Settings, expand_home, load_settings
+from warmd.config import expand_home, load_settings
 from warmd.errors import UsageError
 from warmd.parser import add_command
+from warmd.settings import Settings
 
 if TYPE_CHECKING:
     from warmd.logs import Log

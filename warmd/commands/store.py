@@ -12,7 +12,7 @@ from typing import Any
 
 from warmd.commands.plural import counted
 from warmd.commands.store_report import KEY_DIGITS, print_records
-from warmd.config import Settings, load_settings
+from warmd.config import load_settings
 from warmd.control.client import ask
 from warmd.disk.bounds import expired, most, parse_max_bytes, surplus
 from warmd.disk.errors import DamagedError, LockedError
@@ -24,6 +24,7 @@ from warmd.disk.writer import marking_lag
 from warmd.errors import WarmdError
 from warmd.memory.size import format_size
 from warmd.parser import add_command
+from warmd.settings import Settings
 
 DESCRIPTION = """\
 The state of warm entries on disk, in the folder of [store] path. It works with and without a daemon.

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import platformdirs
 
-from warmd.config import StateSettings, expand_home, system_folder
+from warmd.config import expand_home, system_folder
+from warmd.settings import StateSettings
 
 SOCKET_NAME = "control.sock"
 LONGEST_PATH = 103 if sys.platform == "darwin" else 107

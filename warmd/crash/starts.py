@@ -14,12 +14,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from warmd.config import StateSettings, load_settings
+from warmd.config import load_settings
 from warmd.control.place import state_folder
 from warmd.crash.files import as_count, as_number, as_text, read_json, write_json
 from warmd.errors import UsageError, WarmdError
 from warmd.events import Emit, make_event
 from warmd.launched import is_under_launchd
+from warmd.settings import StateSettings
 
 FILE_NAME = "starts.json"
 TOO_MANY = 5

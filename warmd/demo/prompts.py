@@ -74,9 +74,9 @@ def demo_request(path: Path, user_text: str = QUESTION) -> dict[str, Any]:
     Raises:
         WarmdError: The file is not valid, or has no entry.
     """
-    from warmd.config import Settings
     from warmd.prefix.request import request_messages
     from warmd.prompts import load_document
+    from warmd.settings import Settings
 
     document = load_document(path.expanduser().absolute(), max_bytes=Settings().prompts.max_bytes)
     if not document.entries:

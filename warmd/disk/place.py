@@ -6,7 +6,8 @@ from pathlib import Path
 
 import platformdirs
 
-from warmd.config import StoreSettings, expand_home
+from warmd.config import expand_home
+from warmd.settings import StoreSettings
 
 
 def store_folder(settings: StoreSettings) -> Path:

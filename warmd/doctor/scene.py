@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from warmd.capture.files import is_there
-from warmd.config import Settings, config_path, expand_home, load_settings
+from warmd.config import config_path, expand_home, load_settings
 from warmd.control.client import ask_at
 from warmd.control.errors import ControlFailedError, NoDaemonError
 from warmd.control.place import socket_path, state_folder
@@ -19,6 +19,7 @@ from warmd.launchd.flags import flag_value
 from warmd.launchd.launchctl import JobState, Launchctl, LaunchctlError, NoLaunchctlError
 from warmd.launchd.ready import Address
 from warmd.launchd.service import GONE_LOOKS, Control, Service
+from warmd.settings import Settings
 
 STATUS_SECONDS = 10.0
 

@@ -10,8 +10,9 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from warmd.config import AUTO, PATHS, expand_home
+from warmd.config import expand_home
 from warmd.errors import UsageError
+from warmd.settings import AUTO, PATHS
 
 CARRIED = (
     "HF_HOME",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from warmd.config import WatchSettings
+from warmd.settings import WatchSettings
 from warmd.watch.reports import Look
 from warmd.watch.signature import Signature
 

@@ -21,7 +21,7 @@ from anyio.abc import TaskStatus
 
 from warmd.backoff import retry_delay
 from warmd.blocking import Blocking
-from warmd.config import WatchSettings
+from warmd.settings import WatchSettings
 from warmd.trigger import Signal
 from warmd.watch.places import Arming, arming, returned, watched_paths, without_identity
 from warmd.watch.reports import Degraded, Look, Rearmed, WatchStatistics

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import platformdirs
 
-from warmd.config import StoreSettings
 from warmd.disk.place import store_folder
 from warmd.engines.mlx_lm.disk_setup import EmitSoon, open_keeper
 from warmd.events import Event, make_event
+from warmd.settings import StoreSettings
 
 
 def event(number: int) -> Event:

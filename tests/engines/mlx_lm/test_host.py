@@ -6,7 +6,6 @@ import io
 from pathlib import Path
 from types import SimpleNamespace
 
-from warmd.config import Settings
 from warmd.control.run import Control
 from warmd.crash.quarantine import Quarantine
 from warmd.daemon import Daemon
@@ -16,6 +15,7 @@ from warmd.engines.mlx_lm.ranks import Ranks
 from warmd.engines.model_folder import ModelError
 from warmd.errors import CannotStartError
 from warmd.logs import Log
+from warmd.settings import Settings
 from warmd.testing import FakeEngine
 from warmd.upkeep import Upkeep
 

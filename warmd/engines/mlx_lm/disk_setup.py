@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Callable
 
-from warmd.config import StoreSettings
 from warmd.disk.bounds import parse_max_bytes
 from warmd.disk.files import Files
 from warmd.disk.place import store_folder
@@ -15,6 +14,7 @@ from warmd.disk.writer import WriterSettings
 from warmd.engines.mlx_lm.keeper import Keeper
 from warmd.events import Emit, Event
 from warmd.memory.size import parse_size
+from warmd.settings import StoreSettings
 
 
 class EmitSoon:

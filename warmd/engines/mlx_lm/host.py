@@ -25,7 +25,6 @@ from anyio.abc import TaskGroup
 from mlx_lm import server
 
 from warmd import foreign
-from warmd.config import Settings
 from warmd.control.handlers import make_handlers
 from warmd.control.place import state_folder
 from warmd.control.run import Control, control_of
@@ -59,6 +58,7 @@ from warmd.memory.readings import Limit
 from warmd.memory.size import parse_limit, parse_size
 from warmd.parser import ServerParser
 from warmd.rates import Rates
+from warmd.settings import Settings
 from warmd.signals import plain_stops
 from warmd.upkeep import Upkeep
 from warmd.web.live import Live

@@ -14,7 +14,6 @@ from vllm_mlx import server
 from vllm_mlx.engine.batched import BatchedEngine
 from vllm_mlx.engine.simple import SimpleEngine
 
-from warmd.config import WarmSettings
 from warmd.engines.base import Held, Identity, LiveRequest, Prefix, Warmed
 from warmd.engines.pace import Pace
 from warmd.engines.vllm_mlx.batched import BatchedStore
@@ -23,6 +22,7 @@ from warmd.engines.vllm_mlx.simple import SimpleStore
 from warmd.errors import RenderError
 from warmd.prefix import find_prefix, request_messages
 from warmd.prompts.document import Entry
+from warmd.settings import WarmSettings
 
 POLL_SECONDS = 1.0
 """How often to look whether another model is loaded, or something was pushed out or cleared."""

@@ -28,7 +28,6 @@ from vllm_mlx.memory_cache import MemoryAwarePrefixCache
 
 from warmd import foreign
 from warmd.capture.handler import refuse_capture
-from warmd.config import Settings
 from warmd.control.handlers import make_handlers
 from warmd.control.place import state_folder
 from warmd.control.run import Control, control_of
@@ -45,6 +44,7 @@ from warmd.following import follow_signals
 from warmd.logs import Log
 from warmd.memory.size import parse_limit
 from warmd.rates import Rates
+from warmd.settings import Settings
 from warmd.upkeep import Upkeep
 from warmd.web.live import Live
 from warmd.web.recent import Recent
