@@ -7,8 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.toys import ARCHITECTURES, make_model
+
+# A busy machine is no fault.
+settings.register_profile("warmd", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("warmd")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -35,7 +35,7 @@ RUNS = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 12)), min_size=1, ma
 SEQUENCES = RUNS.map(lambda runs: tuple(token for token, count in runs for _ in range(count)))
 """Few different tokens in runs of some length: two of these often begin alike."""
 
-SETTINGS = settings(max_examples=200, derandomize=True, deadline=None)
+SETTINGS = settings(max_examples=200, derandomize=True)
 
 
 def common(left: Sequence[int], right: Sequence[int]) -> int:

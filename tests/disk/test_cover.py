@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.disk.made import IDENTITY, make_record
@@ -119,7 +119,6 @@ def some_nodes(draw: st.DrawFn) -> list[Stretch]:
     ]
 
 
-@settings(deadline=None)
 @given(some_nodes(), st.integers(1, 40), st.booleans())
 def test_all_is_written_once_and_all_can_be_loaded_again(
     nodes: list[Stretch], piece: int, has_rows: bool

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from warmd.logread.lines import LogReader, rotated
@@ -155,7 +155,6 @@ def test_following_looks_again_after_a_pause(tmp_path: Path) -> None:
     assert (found, pauses) == ([b"before", b"after 1", b"after 2"], [0.25, 0.25])
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(["write", "rotate", "read"]), max_size=30))
 def test_each_line_is_read_once_and_in_order(steps: list[str]) -> None:
     with TemporaryDirectory(prefix="warmd-test-") as folder:

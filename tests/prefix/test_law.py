@@ -96,7 +96,7 @@ def user_texts(kind: str) -> st.SearchStrategy[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=250, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=250, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_every_request_begins_with_the_prefix(kind: str, data: st.DataObject) -> None:
     template = data.draw(st.sampled_from(sorted(TEMPLATES)))

@@ -202,7 +202,7 @@ def test_the_clock_stays_connected_when_transformers_has_forgotten_the_template(
 # Laws.
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     template_format=st.sampled_from(["%d %b %Y", "%A", "%B %Y", "%j", "%x"]),
     moment=st.datetimes(datetime(2020, 1, 1), datetime(2035, 1, 1)),

@@ -55,7 +55,7 @@ ENOUGH = 1 << 30
 BUDGETS = st.sampled_from([0, 3000, ENOUGH])
 """Of checkpoints: none, some, all."""
 
-SETTINGS = settings(max_examples=35, stateful_step_count=25, derandomize=True, deadline=None)
+SETTINGS = settings(max_examples=35, stateful_step_count=25, derandomize=True)
 
 
 def common(left: Ids, right: Ids) -> int:
