@@ -69,15 +69,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         del os.environ["HOME"]
     argv = sys.argv[1:] if argv is None else argv
     try:
-        if argv[:1] == ["serve"]:
-            return _serve(argv)
+        if argv[:1] in (["serve"], ["sidecar"]):
+            return _run_long(argv)
         return _run(argv)
     except WarmdError as error:
         _tell(error)
         return error.exit_code
 
 
-def _serve(argv: Sequence[str]) -> int:
+def _run_long(argv: Sequence[str]) -> int:
+    """A command that runs until it is told to stop, perhaps as a service."""
     # Imported here: the other commands do without.
     from warmd.signals import hold_signals
 

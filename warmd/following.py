@@ -22,7 +22,7 @@ async def follow_signals(daemon: Daemon, tasks: TaskGroup) -> str:
         daemon: Reads its file again, or logs how it is.
         tasks: Where it reads.
     """
-    terminal = Terminal(sys.stderr)
+    terminal = Terminal(sys.stdout, sys.stderr)
     with anyio.open_signal_receiver(*SIGNALS) as signals:
         async for number in signals:
             asked = meaning(number, terminal)

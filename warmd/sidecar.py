@@ -21,7 +21,7 @@ from warmd.events import FOREIGN, make_event
 from warmd.following import follow_signals
 from warmd.logs import Log
 from warmd.settings import Settings
-from warmd.upkeep import summarise_repeats
+from warmd.upkeep import Upkeep
 
 NO_CAPTURE = "a sidecar does not see the server's requests: there is nothing to capture"
 
@@ -53,30 +53,38 @@ class Sidecar:
         """Warm until a signal comes.
 
         Returns:
-            The exit code: 0 after a signal, 1 after a fault of ours, 3 when it cannot start.
+            The exit code: 0 after a signal, 1 after a fault of ours.
+
+        Raises:
+            CannotStartError: It cannot start, which has been logged.
         """
+        state = state_folder(self.settings.state)
         try:
-            with control_of(state_folder(self.settings.state), self.log) as control:
-                anyio.run(self._main, control)
+            with control_of(state, self.log) as control:
+                anyio.run(self._main, control, Upkeep(self.log, state, patience=0))
         except CannotStartError as error:
-            self.exit_code, self.stop_reason = error.exit_code, str(error)
-        level: Any = None if self.exit_code == 0 else "error"
-        stopped = make_event("daemon.stopped", level=level, exit_code=self.exit_code, reason=self.stop_reason)
-        self.log.summarise(everything=True)
-        self.log(stopped)
+            self._report_stopped(error.exit_code, str(error))
+            error.is_told = True
+            raise
+        self._report_stopped(self.exit_code, self.stop_reason)
         return self.exit_code
 
-    async def _main(self, control: Control) -> None:
+    def _report_stopped(self, exit_code: int, reason: str) -> None:
+        level: Any = None if exit_code == 0 else "error"
+        self.log.summarise(everything=True)
+        self.log(make_event("daemon.stopped", level=level, exit_code=exit_code, reason=reason))
+
+    async def _main(self, control: Control, upkeep: Upkeep) -> None:
         timings = self.settings.sidecar
         server = ChatServer(self.base_url, api_key=self.api_key, timeout=timings.timeout)
         engine = HttpEngine(server, self.model, poll_seconds=timings.poll, emit=self.log)
-        daemon = Daemon(engine, self.prompts, self.settings, emit=self.log, url=self.base_url)
+        daemon = Daemon(engine, self.prompts, self.settings, emit=upkeep.emit, url=self.base_url)
         broken: Exception | None = None
         async with server:
             try:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._follow_signals, daemon, tasks)
-                    tasks.start_soon(summarise_repeats, self.log)
+                    tasks.start_soon(upkeep.run)
                     # Whoever reads that it is ready may call commands at once.
                     handlers = {**make_handlers(daemon), "capture": refuse_capture(NO_CAPTURE)}
                     await tasks.start(control.serve, handlers)

@@ -18,18 +18,20 @@ SIGNALS = (*STOP_SIGNALS, signal.SIGHUP, *REPORT_SIGNALS)
 
 
 class Terminal:
-    """What standard error was when it began.
+    """The terminal that a process was started from, if any.
 
     Args:
-        stream: Standard error.
+        streams: Standard output and error, as far as there are such: one of them may be redirected. Not
+            input, which macOS's `nohup` leaves as it is.
     """
 
-    def __init__(self, stream: TextIO) -> None:
-        self._descriptor = stream.fileno() if stream.isatty() else None
+    def __init__(self, *streams: TextIO | None) -> None:
+        descriptors = (stream.fileno() for stream in streams if stream is not None and stream.isatty())
+        self._descriptor = next(descriptors, None)
 
     @property
     def is_gone(self) -> bool:
-        """True when it was a terminal, and that has been closed."""
+        """True when there was one, and it has been closed."""
         return self._descriptor is not None and not os.isatty(self._descriptor)
 
 

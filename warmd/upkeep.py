@@ -14,13 +14,6 @@ from warmd.logs import Log
 from warmd.repeats import REPORT_SECONDS
 
 
-async def summarise_repeats(log: Log) -> None:
-    """Tell of repeated errors also when nothing else is logged, until cancelled."""
-    while True:
-        await anyio.sleep(REPORT_SECONDS)
-        log.summarise()
-
-
 class Upkeep:
     """The upkeep of one run of a server. Made before the event loop runs, if need be.
 
@@ -45,8 +38,14 @@ class Upkeep:
     async def run(self) -> None:
         """See to it until cancelled."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(summarise_repeats, self._log)
+            tasks.start_soon(self._summarise)
             tasks.start_soon(self._forget_failed_starts)
+
+    async def _summarise(self) -> None:
+        """Tell of repeated errors also when nothing else is logged."""
+        while True:
+            await anyio.sleep(REPORT_SECONDS)
+            self._log.summarise()
 
     async def _forget_failed_starts(self) -> None:
         with anyio.move_on_after(self._patience):

@@ -157,6 +157,13 @@ def test_launchd_is_told_to_leave_it_alone(
     assert (last["event"], last["level"], last["failures"]) == ("daemon.gave_up", "error", 5)
 
 
+def test_a_sidecar_gives_up_as_well(tmp_path: Path) -> None:
+    variables = {**SERVICE, "WARMD_STATE_DIR": str(tmp_path / "s"), "WARMD_WARM_CHUNK_TOKENS": "0"}
+    arguments = ("sidecar", "--base-url", "http://127.0.0.1:1")
+    found = [outcome(warmd(*arguments, cwd=tmp_path, **variables))[0] for _ in range(TOO_MANY)]
+    assert found == [2] * 4 + [0]
+
+
 def test_a_person_at_a_terminal_always_gets_the_true_exit_code(tmp_path: Path) -> None:
     assert [serve(tmp_path)[0] for _ in range(TOO_MANY + 1)] == [2] * (TOO_MANY + 1)
     assert list(tmp_path.iterdir()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving.process import PATIENCE, free_port, serving, write
+from tests.serving.process import PATIENCE, beside, free_port, serving, write
 from tests.serving.test_control import named
 from warmd.signals import REPORT_SIGNALS, Terminal, meaning
 
@@ -103,17 +104,31 @@ def test_a_second_signal_forces_while_answers_are_still_given(
         assert server.seen("daemon.stopped") == []
 
 
-def test_a_terminal_that_is_closed_stops_it(models: dict[str, Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("redirected", [None, "stdout", "stderr"])
+def test_a_terminal_that_is_closed_stops_it(redirected: str | None) -> None:
+    terminal, end = pty.openpty()
+    with contextlib.closing(os.fdopen(end, "w")) as there, Path(os.devnull).open("w") as elsewhere:
+        streams = [elsewhere if name == redirected else there for name in ("stdout", "stderr")]
+        seen = Terminal(*streams)
+        assert meaning(signal.SIGHUP, seen) == "reload"
+        os.close(terminal)
+        assert meaning(signal.SIGHUP, seen) == "stop"
+
+
+def test_a_server_whose_terminal_is_closed_stops(models: dict[str, Path], tmp_path: Path) -> None:
     write(tmp_path / "prompts.json", [])
+    log = tmp_path / "log"
     arguments = ["--model", str(models["llama"]), "--prompts", str(tmp_path / "prompts.json")]
     command = [sys.executable, "-m", "warmd", "serve", "--port", str(free_port()), *arguments]
     terminal, end = pty.openpty()
-    process = subprocess.Popen(command, stdin=end, stdout=end, stderr=end, start_new_session=True)
+    with log.open("w") as file:
+        process = subprocess.Popen(command, stdin=end, stdout=end, stderr=file, start_new_session=True)
     os.close(end)
     try:
-        seen = b""
-        while b"daemon.ready" not in seen:
-            seen += os.read(terminal, 1 << 16)
+        deadline = time.monotonic() + PATIENCE
+        while "daemon.ready" not in log.read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
         os.close(terminal)
         # There is no session leader that would get it from the system.
         process.send_signal(signal.SIGHUP)
@@ -121,6 +136,17 @@ def test_a_terminal_that_is_closed_stops_it(models: dict[str, Path], tmp_path: P
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells what a process catches")
+def test_a_sidecar_that_starts_is_ended_by_a_stop_alone_and_with_zero(tmp_path: Path) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with beside("http://127.0.0.1:1", tmp_path / "prompts.json") as sidecar:
+            # As soon as it is more than an interpreter, which is long before it has read its flags.
+            wait_until_caught(sidecar.process.pid, signal.SIGUSR1)
+            for other in (signal.SIGHUP, *REPORT_SIGNALS, number):
+                sidecar.process.send_signal(other)
+            assert sidecar.wait() == 0
 
 
 def test_a_signal_means_the_same_wherever_it_comes_from() -> None:

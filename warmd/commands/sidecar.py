@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from typing import Any
 
@@ -46,13 +45,7 @@ def run(args: argparse.Namespace) -> int:
     from warmd.engines.http.address import parse_base_url, read_api_key
     from warmd.logs import open_log
     from warmd.sidecar import Sidecar
-    from warmd.signals import hold_signals
 
-    hold_signals()
-
-    if sys.stderr is None:
-        # Started with standard error closed: other libraries write there without asking.
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - for as long as we live
     settings = load_settings()
     base_url = parse_base_url(args.base_url)
     api_key = read_api_key(args.api_key_env, expand_home(args.api_key_file) if args.api_key_file else None)
