@@ -129,9 +129,9 @@ def render_document(
     Raises:
         CannotStartError: This mlx-lm is too old, or the model cannot be loaded.
     """
-    from warmd.engines.mlx_lm.seams import check_seams
+    from warmd.engines.mlx_lm.seams import CHECK_SEAMS, check_seams
 
-    check_seams()
+    check_seams(CHECK_SEAMS)
     from warmd.engines.mlx_lm.estimate import check_config
     from warmd.engines.mlx_lm.guard import MlxMeter
     from warmd.engines.mlx_lm.tokenizer import load_request_path

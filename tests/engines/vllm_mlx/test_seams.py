@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
+from tests.commands.terminal import warmd
+from tests.serving.process import write
 from warmd.engines.seams import find_missing
 from warmd.engines.vllm_mlx import seams
 
@@ -16,6 +20,18 @@ IS_INSTALLED = find_spec("vllm_mlx") is not None
 @pytest.mark.filterwarnings("default")
 def test_the_installed_vllm_mlx_has_every_seam() -> None:
     seams.check_seams()
+
+
+def test_a_check_of_the_prompts_file_counts_tokens_beside_it_too(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    write(
+        tmp_path / "prompts.json", [{"name": "a", "messages": [{"role": "system", "content": "Be brief."}]}]
+    )
+    found = warmd("check", "prompts.json", "--model", str(models["llama"]), "--json", cwd=tmp_path)
+    (entry,) = json.loads(found.stdout)["entries"]
+    assert entry["tokens"] > 0
+    assert found.returncode == 0
 
 
 @pytest.mark.skipif(IS_INSTALLED, reason="vllm-mlx is installed")

@@ -16,7 +16,23 @@ from warmd.errors import CannotStartError
 
 TESTED = ">=0.32,<0.33"
 
+CHECK_SEAMS: Seams = (
+    # The request path from messages to token ids.
+    ("mlx_lm.server:ResponseGenerator._tokenize", ("self", "tokenizer", "request", "args")),
+    ("mlx_lm.server:CompletionRequest", ("request_type", "prompt", "messages", "tools", "role_mapping")),
+    ("mlx_lm.utils:load_tokenizer", ("model_path", "tokenizer_config_extra")),
+    # Finds or downloads a model's files without loading them.
+    ("mlx_lm.utils:_download", ("path_or_hf_repo",)),
+    # Makes a model whose weights stay on the disk, to see what its state takes.
+    ("mlx_lm.utils:load_model", ("model_path", "lazy", "get_model_classes")),
+    ("mlx_lm.utils:load_adapters", ("model", "adapter_path")),
+    ("mlx_lm.utils:_get_classes", ("config",)),
+    ("mlx_lm.models.cache:make_prompt_cache", ("model",)),
+)
+"""Those that `warmd check --model` builds on as well, which runs beside an older mlx-lm, too."""
+
 SEAMS: Seams = (
+    *CHECK_SEAMS,
     # Parses every server flag, then looks up `ModelProvider` and `run` in its module: we put ours there.
     ("mlx_lm.server:main", ()),
     ("mlx_lm.server:run", ("host", "port", "model_provider")),
@@ -40,9 +56,6 @@ SEAMS: Seams = (
     # Tells prefilling from decoding; looked up in the server's module.
     ("mlx_lm.server:BatchGenerator.next", ("self",)),
     ("mlx_lm.server:BatchGenerator.insert_segments", ("self", "segments")),
-    # The request path from messages to token ids.
-    ("mlx_lm.server:ResponseGenerator._tokenize", ("self", "tokenizer", "request", "args")),
-    ("mlx_lm.server:CompletionRequest", ("request_type", "prompt", "messages", "tools", "role_mapping")),
     ("mlx_lm.server:APIHandler.__init__", ("self", "response_generator")),
     ("mlx_lm.server:get_system_fingerprint", ()),
     # Finds the models to list; looked up in the server's module.
@@ -50,20 +63,12 @@ SEAMS: Seams = (
     # What a request is served from.
     ("mlx_lm.models.cache:LRUPromptCache.__init__", ("self", "max_size")),
     ("mlx_lm.models.cache:LRUPromptCache.fetch_nearest_cache", ("self", "model", "tokens")),
-    ("mlx_lm.models.cache:make_prompt_cache", ("model",)),
     # Quantises the state as the server's sequential path does.
     (
         "mlx_lm.generate:maybe_quantize_kv_cache",
         ("prompt_cache", "quantized_kv_start", "kv_group_size", "kv_bits"),
     ),
-    ("mlx_lm.utils:load_tokenizer", ("model_path", "tokenizer_config_extra")),
-    # Finds or downloads a model's files without loading them.
-    ("mlx_lm.utils:_download", ("path_or_hf_repo",)),
-    # Makes a model whose weights stay on the disk, to see what its state takes.
-    ("mlx_lm.utils:load_model", ("model_path", "lazy", "get_model_classes")),
-    ("mlx_lm.utils:load_adapters", ("model", "adapter_path")),
     ("mlx_lm.utils:hf_repo_to_path", ("hf_repo",)),
-    ("mlx_lm.utils:_get_classes", ("config",)),
     # Gathers the caches of a batch's requests: a hit's own caches are taken over, not copied.
     ("mlx_lm.models.cache:KVCache.merge", ("caches",)),
     ("mlx_lm.models.cache:BatchKVCache.__init__", ("self", "left_padding")),
@@ -95,8 +100,8 @@ class EngineImportError(CannotStartError):
         super().__init__(f"the embedded engine, mlx-lm {TESTED}, cannot be imported: {reason}")
 
 
-def check_seams() -> None:
-    """Check that every seam is where we expect it.
+def check_seams(seams: Seams = SEAMS) -> None:
+    """Check that seams are where we expect them.
 
     Raises:
         EngineImportError: mlx-lm, or mlx below it, cannot be imported at all.
@@ -107,7 +112,7 @@ def check_seams() -> None:
     except ImportError as error:
         # A list of what is missing then would name everything but the cause.
         raise EngineImportError(error) from None
-    if missing := find_missing(SEAMS):
+    if missing := find_missing(seams):
         raise EngineNeedsError(missing)
 
 
