@@ -81,3 +81,11 @@ def test_without_near_misses_it_tells_what_is_known() -> None:
 )
 def test_ago(seconds: float, shown: str) -> None:
     assert ago(NOW - seconds, NOW) == f"{shown} ago"
+
+
+def test_what_is_not_known_of_requests_is_said() -> None:
+    unseen = entry(hits=None, tokens_saved=None, near_misses=None, last_hit_at=None)
+    assert list(report_lines({"near_misses": None, "entries": [unseen]}, NOW)) == [
+        "requests are not seen here: whether one missed is not known",
+        "shell: warm, 1,200 tokens",
+    ]

@@ -133,3 +133,12 @@ async def test_an_unknown_name_is_told_with_the_nearest_one_where_one_is_near(pa
             await explain_handler(it.daemon)({"name": "codr"})
         with pytest.raises(UnknownEntryError, match=r"^no entry is named 'x'; `warmd status` names those"):
             await explain_handler(it.daemon)({"name": "x"})
+
+
+async def test_where_requests_are_not_seen_nobody_knows_of_near_misses(path: Path) -> None:
+    async with running(path, entry("a", TEXT)) as it:
+        await it.applied(1)
+        it.engine.hide_requests()
+        found = await explain_handler(it.daemon)({})
+        assert found["near_misses"] is None
+        assert (found["entries"][0]["hits"], found["entries"][0]["near_misses"]) == (None, None)

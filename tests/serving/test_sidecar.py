@@ -67,6 +67,8 @@ def test_an_operators_day_beside_mlx_lm_server(models: dict[str, Path], tmp_path
             coder = found["entries"][0]
             assert (found["model"], found["memory"]) == (str(model.resolve()), None)
             assert (coder["state"], coder["tokens"], coder["reason"]) == ("warm", warmed["tokens"], None)
+            assert (coder["hits"], found["live"], found["totals"]["kv_bytes"]) == (None, None, None)
+            assert json.loads(command(sidecar, "explain", "--json"))["near_misses"] is None
             command(sidecar, "rewarm", "coder")
             again = sidecar.wait_for("entry.warmed", entry="coder")
             assert again["reused_tokens"] > again["new_tokens"]

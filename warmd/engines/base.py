@@ -200,6 +200,10 @@ class Engine(Protocol):
     def identity(self) -> Identity | None:
         """The model that is loaded now; None while there is none."""
 
+    @property
+    def sees_requests(self) -> bool:
+        """True where `follow` tells of live requests; False where nobody can say how many there were."""
+
     def held(self) -> Mapping[str, Held]:
         """The prefixes held for the current identity, by `Prefix.key`."""
 

@@ -64,6 +64,11 @@ class HostEngine:
         is_loading = hasattr(self._host, "tokenizer") and self._tokenizer is None
         return None if is_loading else Identity(self._model, self._generation)
 
+    @property
+    def sees_requests(self) -> bool:
+        """The host's requests go past us."""
+        return False
+
     def held(self) -> Mapping[str, Held]:
         """What was warmed since the model was loaded; the host may have evicted some of it."""
         self._refresh()

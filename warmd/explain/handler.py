@@ -44,6 +44,8 @@ def explain_handler(daemon: Daemon) -> Callable[[dict[str, Any]], Awaitable[Any]
         misses = [miss for miss in daemon.traffic.near_misses if name is None or name in miss.slot.names]
         if name is not None and not entries and not misses:
             raise UnknownEntryError(name, [item.name for item in daemon.statistics().entries])
+        if not daemon.engine.sees_requests:
+            return {"near_misses": None, "entries": [_entry_json(item) for item in entries]}
         return {
             "near_misses": [await _near_miss_json(daemon, miss, name or miss.entry) for miss in misses],
             "entries": [_entry_json(item) for item in entries],

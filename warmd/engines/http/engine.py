@@ -82,6 +82,11 @@ class HttpEngine:
         """The server's model; None while the server cannot be reached."""
         return self._identity
 
+    @property
+    def sees_requests(self) -> bool:
+        """The server's requests go past us."""
+        return False
+
     def held(self) -> Mapping[str, Held]:
         """What was warmed since the server was last away; it may have evicted some of it."""
         return dict(self._held)

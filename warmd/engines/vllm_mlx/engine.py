@@ -65,6 +65,11 @@ class VllmMlxEngine:
         problem = unwarmable(self._engine) if self._store is None else None
         return Identity(self._engine.model_name, self._generation, problem)
 
+    @property
+    def sees_requests(self) -> bool:
+        """Those of the simple engine go past us."""
+        return not isinstance(self._store, SimpleStore)
+
     def held(self) -> Mapping[str, Held]:
         """What is in vllm-mlx's cache now, of what was warmed."""
         self._refresh()
