@@ -270,7 +270,9 @@ class Daemon:
             randomness=self._randomness,
         )
         model = identity.model if identity else None
-        if self._last_model is not None:
+        # That a server elsewhere has gone is told where it was found out, and with the reason.
+        is_told = model is None and self._engine.server() is not None
+        if self._last_model is not None and not is_told:
             self._tell.model_changed(model, self._last_model)
         self._last_model = model or self._last_model
         if identity is not None and identity.unwarmable is not None:

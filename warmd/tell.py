@@ -61,7 +61,10 @@ class Teller:
         )
 
     def model_changed(self, model: str | None, previous: str) -> None:
-        """Another model was loaded, or (None) the model was unloaded."""
+        """Another model was loaded, the same one once more, or (None) the model was unloaded."""
+        if model == previous:
+            self._emit(make_event("engine.reloaded", model=model))
+            return
         self._emit(make_event("engine.model_changed", model=model, previous=previous))
 
     def unwarmable(self, identity: Identity) -> None:

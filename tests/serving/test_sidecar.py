@@ -81,9 +81,11 @@ def test_an_operators_day_beside_mlx_lm_server(models: dict[str, Path], tmp_path
             sidecar.wait_for("entry.warmed", entry="new")
         sidecar.wait_for("engine.unreachable")
         with running(mlx_lm_server(model, port), port, tmp_path):
+            assert sidecar.wait_for("engine.reloaded")["model"] == str(model.resolve())
             assert sidecar.wait_for("entry.warmed", entry="coder")["reused_tokens"] == 0
             sidecar.wait_for("entry.warmed", entry="new")
         assert sidecar.stop() == 0
+        assert sidecar.seen("engine.model_changed") == []
         assert CANARY not in "".join(sidecar.lines)
 
 
