@@ -144,7 +144,8 @@ class LiveRequest:
         cached: How many of its tokens it began from, whatever they came from.
         warm: How many of its tokens it began from in the warm store; 0 when something else served it better.
         key: The longest held prefix that it began from all of, or None.
-        chat: What its client sent; None where it was no chat.
+        chat: What its client sent; None where it was no chat, or is not seen.
+        is_tokens_only: True where only the tokens are seen, and not what the client sent.
     """
 
     tokens: Tokens = field(repr=False)
@@ -152,6 +153,7 @@ class LiveRequest:
     warm: int
     key: str | None
     chat: Chat | None = None
+    is_tokens_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

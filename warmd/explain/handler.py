@@ -75,7 +75,14 @@ async def _explain(daemon: Daemon, miss: NearMiss, name: str) -> Explanation:
         rendered, defaults = await _decode(engine, miss), dict(engine.template_arguments)
     # A prompt may be long: the daemon does not wait while two are compared.
     return await anyio.to_thread.run_sync(
-        lambda: explain(miss.slot.entry, miss.request.chat, rendered, current=current, defaults=defaults),
+        lambda: explain(
+            miss.slot.entry,
+            miss.request.chat,
+            rendered,
+            is_tokens_only=miss.request.is_tokens_only,
+            current=current,
+            defaults=defaults,
+        ),
         abandon_on_cancel=True,
     )
 

@@ -110,6 +110,11 @@ def test_requests_begin_from_what_was_warmed_and_answer_as_cold_ones(
                 hit = server.wait_for("live.hit", entry=entry["name"])
                 assert hit["cached"] >= lengths[str(entry["name"])]
         assert [entry["hits"] for entry in status(server)["entries"]] == [2, 2, 0]
+        other = {"messages": [system(f"Coder. {RULES}Or the second one.")]}
+        ask(server, model, other, "Hello")
+        server.wait_for("live.near_miss", entry="coder")
+        (miss,) = ask_at(socket_path(server.state_folder), "explain", {"name": "coder"})["near_misses"]
+        assert (miss["place"], miss["cause"]) == ("prompt", "not_seen")
         assert server.stop() == 0
         assert server.seen("daemon.stopped")[-1]["exit_code"] == 0
         assert RULES[:30] not in "".join(server.lines)

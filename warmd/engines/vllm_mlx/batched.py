@@ -93,7 +93,7 @@ class BatchedStore:
         found = self._longest(tokens, request.cached_tokens)
         key = found.prefix.key if found is not None else None
         cached = int(request.cached_tokens)
-        self._on_request(LiveRequest(pack(tokens), cached, cached, key))
+        self._on_request(LiveRequest(pack(tokens), cached, cached, key, is_tokens_only=True))
 
     def restore(self) -> None:
         """Put back what was pushed out, and make all of it the most recently used."""
