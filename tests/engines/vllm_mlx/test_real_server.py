@@ -236,6 +236,16 @@ def test_what_is_wrong_with_the_command_line_is_one_line(
     )
     code, line = ended("--model", model, "--memory-budget-gb", "4", home=home)
     assert (code, line) == (2, "warmd: --memory-budget-gb requires --models-config\n")
+    assert ended("--model", model, "--bogus", home=home) == (
+        2,
+        "warmd serve: error: unrecognized arguments: --bogus; see `warmd serve --help`\n",
+    )
+    assert ended("--model", model, "--port", "web", home=home) == (
+        2,
+        "warmd serve: error: argument --port: expected a whole number; see `warmd serve --help`\n",
+    )
+    needs = "serve needs --model M (a model folder or Hugging Face name), or --models-config FILE"
+    assert ended(home=home) == (2, f"warmd: {needs}\n")
     code, line = ended("--model", str(tmp_path / "gone"), home=home)
     assert code == 3
     assert "no such folder" in line

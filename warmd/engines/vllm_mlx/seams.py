@@ -17,6 +17,7 @@ TESTED = ">=0.6,<0.7"
 SEAMS: Seams = (
     # Parses every flag, loads the model and then calls `uvicorn.run(app, …)`: we put ours there.
     ("vllm_mlx.cli:create_parser", ()),
+    ("vllm_mlx.cli:argparse", ()),
     ("vllm_mlx.cli:serve_command", ("args",)),
     ("uvicorn:run", ("app",)),
     # The engine of the moment: resident, of several models, or the only one.
