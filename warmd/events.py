@@ -119,7 +119,8 @@ CATALOGUE: Mapping[str, Kind] = {
             "disk_bytes",
             "disk_ms",
         ),
-        "a look-up has proved that a request would get it; `source` is what gave more, `prefill` or `disk`",
+        "a look-up has proved that a request would get it; `source` is what gave more, `prefill` or `disk`; "
+        "null: all of it was in the server's own cache",
         unsaid=("disk_tokens", "disk_bytes", "disk_ms"),
     ),
     "entry.failed": Kind(

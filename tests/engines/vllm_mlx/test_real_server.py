@@ -297,5 +297,5 @@ def test_what_vllm_mlx_has_written_is_served_after_a_restart(
         assert server.stop() == 0
     with warm_server(model, tmp_path, BATCHED, entries=[CODER], home=home) as server:
         again = server.wait_for("entry.warmed", entry="coder")
-        assert (again["tokens"], again["new_tokens"]) == (size, 0)
+        assert (again["tokens"], again["new_tokens"], again["source"]) == (size, 0, None)
         assert server.stop() == 0

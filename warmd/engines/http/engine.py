@@ -17,7 +17,7 @@ from typing import Any
 
 import anyio
 
-from warmd.engines.base import Held, Identity, LiveRequest, Prefix, Reported, ServerStatus
+from warmd.engines.base import Held, Identity, LiveRequest, Prefix, Reported, ServerStatus, source_of
 from warmd.engines.http.server import AnswerError, ChatServer, UnreachableError, Usage
 from warmd.errors import NotWarmableError
 from warmd.events import Emit, make_event
@@ -164,7 +164,7 @@ class HttpEngine:
         if usage.cached is None:
             return Reported(size, None, None)
         new = min(size, max(0, usage.prompt - usage.cached))
-        return Reported(size, new, size - new)
+        return Reported(size, new, size - new, source=source_of(new))
 
     async def look_up(self, entry: Entry, prefix: Prefix) -> int | None:
         """Send the entry's request with another user text; None when it does not tell what was cached.
