@@ -56,6 +56,7 @@ SEAMS: Seams = (
     ("vllm_mlx.memory_cache:MemoryAwarePrefixCache.remove", ("self", "tokens")),
     ("vllm_mlx.memory_cache:MemoryAwarePrefixCache.__contains__", ("self", "tokens")),
     ("vllm_mlx.memory_cache:MemoryAwarePrefixCache.save_to_disk", ("self", "cache_dir")),
+    ("vllm_mlx.memory_cache:MemoryAwarePrefixCache.load_from_disk", ("self", "cache_dir")),
     ("vllm_mlx.memory_cache:MemoryCacheConfig", ("min_prefix_tokens",)),
     ("vllm_mlx.memory_cache:estimate_kv_cache_memory", ("cache",)),
     # The simple engine's cache of system prompts.
