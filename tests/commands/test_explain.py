@@ -16,6 +16,7 @@ def miss(**more: Any) -> Json:
     excerpt = {"before": "Today is ", "entry": "Monday.\n", "request": "Tuesday.\x1b[31m", "offset": 9}
     return {
         "entry": "coder",
+        "counted_for": None,
         "at": NOW - 12,
         "matched": 812,
         "prefix_tokens": 3214,
@@ -67,6 +68,11 @@ def test_the_same_miss_again_is_told_once_and_what_else_differs_too() -> None:
     assert "coder: near miss 2 s ago, 812 of its 3,214 tokens matched (2 such requests remembered)" in text
     assert "  also tools: the request has no tools\n" in text
     assert "  the entry has been edited since: as it is now the request would fit\n" in text
+
+
+def test_a_near_miss_that_was_counted_for_another_entry_says_so() -> None:
+    (first, *_) = printed(miss(counted_for="shell")).splitlines()
+    assert first == "coder: near miss 12 s ago, 812 of its 3,214 tokens matched, counted for shell"
 
 
 def test_without_near_misses_it_tells_what_is_known() -> None:

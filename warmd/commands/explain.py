@@ -70,8 +70,9 @@ def _grouped(misses: list[Json]) -> list[tuple[Json, int]]:
 
 def _near_miss_lines(item: Json, times: int, now: float) -> Iterator[str]:
     tokens = f"{item['matched']:,} of its {item['prefix_tokens']:,} tokens matched"
+    other = f", counted for {visible(item['counted_for'])}" if item["counted_for"] is not None else ""
     again = f" ({times} such requests remembered)" if times > 1 else ""
-    yield f"{visible(item['entry'])}: near miss {ago(item['at'], now)}, {tokens}{again}"
+    yield f"{visible(item['entry'])}: near miss {ago(item['at'], now)}, {tokens}{other}{again}"
     yield f"  {visible(item['place'])}: {visible(item['message'])}"
     if item["excerpt"] is not None:
         yield from _excerpt_lines(item["excerpt"])
