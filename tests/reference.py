@@ -9,7 +9,7 @@ from pathlib import Path
 
 from warmd.cli import COMMANDS, make_parser
 from warmd.events import FOREIGN, catalogue_table
-from warmd.web.metrics import COUNTER, DISK, ENTRY, GENERAL, MEMORY, MEMORY_READ
+from warmd.web.metrics import COUNTER, DISK, ENTRY, GENERAL, LIVE, MEMORY, MEMORY_READ
 
 DOCS = Path(__file__).parents[1] / "docs"
 NOTE = "<!-- Made by `python -m tests.reference`. Do not edit. -->"
@@ -84,6 +84,7 @@ def metrics() -> str:
 
 def _measures() -> Iterator[tuple[str, str, str]]:
     yield from ((measure.name, "", measure.meaning) for measure in GENERAL)
+    yield from ((measure.name, "", measure.meaning) for measure in LIVE)
     yield from ((measure.name, "", measure.meaning) for measure in (*MEMORY, *MEMORY_READ))
     yield from ((measure.name, "", measure.meaning) for measure in DISK)
     yield from ((measure.name, "entry", measure.meaning) for measure in ENTRY)

@@ -429,6 +429,30 @@ async def test_another_model_means_everything_is_rendered_and_warmed_again(path:
         assert it.named("engine.model_changed") == [{"model": "other", "previous": "fake"}]
 
 
+async def test_the_same_model_loaded_anew_is_no_other_model(path: Path) -> None:
+    async with running(path, entry("a")) as it:
+        await it.applied(1)
+        it.engine.load(None)
+        await it.until(lambda: it.named("engine.model_changed") != [])
+        it.engine.load("fake")
+        await it.until(lambda: len(it.engine.held()) == 1)
+        assert it.named("engine.model_changed") == [{"model": None, "previous": "fake"}]
+        assert it.named("engine.reloaded") == [{"model": "fake"}]
+
+
+async def test_that_a_server_elsewhere_has_gone_is_left_to_the_engine_to_tell(path: Path) -> None:
+    engine = FakeEngine()
+    engine.be_elsewhere("http://s:1")
+    async with running(path, entry("a"), engine=engine) as it:
+        await it.applied(1)
+        it.engine.load(None)
+        await it.until(lambda: it.daemon.statistics().model is None)
+        it.engine.load("fake")
+        await it.until(lambda: len(it.engine.held()) == 1)
+        assert it.named("engine.model_changed") == []
+        assert it.named("engine.reloaded") == [{"model": "fake"}]
+
+
 async def test_a_model_that_goes_in_mid_warm_is_no_failure_of_the_entry(path: Path) -> None:
     engine = FakeEngine()
     gate = engine.hold("a")

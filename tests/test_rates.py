@@ -59,6 +59,13 @@ def test_before_a_model_is_known_nothing_is_kept(tmp_path: Path) -> None:
     assert read_rates(tmp_path) == {}
 
 
+def test_a_model_that_was_unloaded_and_is_there_anew_is_known_again(tmp_path: Path) -> None:
+    unloaded = make_event("engine.model_changed", model=None, previous="m")
+    reloaded = make_event("engine.reloaded", model="m")
+    keep(tmp_path, ready(), unloaded, reloaded, warmed(1000, 1000))
+    assert read_rates(tmp_path) == {"m": {"terminal": 1000.0}}
+
+
 def test_only_some_models_are_remembered(tmp_path: Path) -> None:
     for number in range(20):
         keep(tmp_path, ready(f"m{number}"), warmed(1000, 10))

@@ -87,6 +87,15 @@ def test_what_requests_were_spared_counts_since_the_start_whatever_was_edited_si
     assert (totals["hits"], totals["tokens_saved"], totals["near_misses"]) == (9, 90, 3)
 
 
+def test_what_nobody_knows_of_requests_and_sizes_is_null() -> None:
+    entries = (EntryStatus("a", "warm", prefix="0f").without_requests(), EntryStatus("b"))
+    found = status_json(replace(STATISTICS, entries=entries, live=None, suggestions=None))
+    assert (found["live"], found["suggestions"]) == (None, None)
+    assert (found["entries"][0]["hits"], found["entries"][0]["near_misses"]) == (None, None)
+    unknown = ("tokens", "kv_bytes", "hits", "tokens_saved", "near_misses")
+    assert [found["totals"][name] for name in unknown] == [None] * 5
+
+
 def test_what_is_on_disk_is_in_bytes() -> None:
     found = status_json(replace(STATISTICS, disk=DiskStatus("/kv", 3, 12_000_000, "full")))["disk"]
     assert found == {"path": "/kv", "files": 3, "bytes": 12_000_000, "problem": "full"}

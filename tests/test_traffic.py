@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_daemon import entry, running
+from tests.test_daemon import Running, entry, running
 from warmd.engines.base import Chat, LiveRequest, Prefix
 from warmd.ledger import Slot
 from warmd.prompts.document import Entry
@@ -186,16 +186,20 @@ def test_what_a_wanted_prefix_begins_with_is_suggested_only_while_it_is_not_want
     assert [(found.tokens, found.times) for found in suggestions.found()] == often
 
 
+def times(it: Running) -> list[int]:
+    return [found.times for found in it.daemon.statistics().suggestions or ()]
+
+
 async def test_a_suggestion_goes_once_there_is_an_entry_of_it(path: Path) -> None:
     content = "Be brief. " * 60
     async with running(path, entry("a")) as it:
         await it.applied(1)
         for tail in ("one", "two", "three"):
             it.engine.request(request(rendered(content) + tail))
-        assert [found.times for found in it.daemon.statistics().suggestions] == [3]
+        assert times(it) == [3]
         it.save(entry("a"), entry("b", content))
         await it.applied(2)
         assert it.daemon.statistics().suggestions == ()
         it.save(entry("a"))
         await it.applied(3)
-        assert [found.times for found in it.daemon.statistics().suggestions] == [3]
+        assert times(it) == [3]

@@ -117,17 +117,19 @@ class Daemon:
 
     def statistics(self) -> Statistics:
         """What the daemon knows now."""
+        entries = self._ledger.statuses(self._reloader.document, self._engine.held())
+        is_seen = self._engine.sees_requests
         return Statistics(
             version=__version__,
             pid=os.getpid(),
             uptime_s=time.monotonic() - self._started,
             model=self._identity.model if self._identity else None,
             document=self._reloader.status,
-            entries=self._ledger.statuses(self._reloader.document, self._engine.held()),
+            entries=entries if is_seen else tuple(entry.without_requests() for entry in entries),
             memory=self._engine.memory(),
-            live=replace(self.traffic.counts),
+            live=replace(self.traffic.counts) if is_seen else None,
             paused=self._turnstile.is_closed,
-            suggestions=tuple(self.traffic.suggestions.found()),
+            suggestions=tuple(self.traffic.suggestions.found()) if is_seen else None,
             disk=self._engine.disk(),
             url=self._url,
             server=self._engine.server(),
@@ -268,7 +270,9 @@ class Daemon:
             randomness=self._randomness,
         )
         model = identity.model if identity else None
-        if self._last_model is not None:
+        # That a server elsewhere has gone is told where it was found out, and with the reason.
+        is_told = model is None and self._engine.server() is not None
+        if self._last_model is not None and not is_told:
             self._tell.model_changed(model, self._last_model)
         self._last_model = model or self._last_model
         if identity is not None and identity.unwarmable is not None:

@@ -119,7 +119,8 @@ CATALOGUE: Mapping[str, Kind] = {
             "disk_bytes",
             "disk_ms",
         ),
-        "a look-up has proved that a request would get it; `source` is what gave more, `prefill` or `disk`",
+        "a look-up has proved that a request would get it; `source` is what gave more, `prefill` or `disk`; "
+        "null: all of it was in the server's own cache",
         unsaid=("disk_tokens", "disk_bytes", "disk_ms"),
     ),
     "entry.failed": Kind(
@@ -158,7 +159,14 @@ CATALOGUE: Mapping[str, Kind] = {
         "a request began like an entry and parted from it after `matched` of its `prefix_tokens`",
     ),
     "engine.model_changed": Kind(
-        "info", ("model", "previous"), "everything is warmed anew for another model"
+        "info",
+        ("model", "previous"),
+        "everything is warmed anew for another model; without a model (null) it waits for one",
+    ),
+    "engine.reloaded": Kind(
+        "info",
+        ("model",),
+        "the same model is there anew, loaded again or by a server that was away: everything is warmed anew",
     ),
     "engine.unwarmable": Kind("error", ("model", "reason"), "nothing can be kept warm for this model"),
     "engine.unreachable": Kind(

@@ -12,10 +12,9 @@ from warmd.errors import ElsewhereError, NotWarmableError, RenderError, Volatile
 from warmd.plan import Wanted
 from warmd.progress import Progress
 from warmd.prompts.document import Document, Entry
-from warmd.status import SHOWN_HASH, EntryStatus, State
+from warmd.status import SERVED, SHOWN_HASH, EntryStatus, State
 
 Rendered = Prefix | RenderError
-_SERVED = ("warm", "stored_not_served")
 STALE_NEED = 300.0
 """Seconds after which what a prefix turned out to need is not believed any more."""
 USER_TURN_NOTE = "the prefix ends where the content of the last user turn begins"
@@ -191,7 +190,7 @@ class Ledger:
 
     def warm_names(self) -> set[str]:
         """Entries whose prefix is held."""
-        return {name for slot in self.slots.values() if slot.state in _SERVED for name in slot.names}
+        return {name for slot in self.slots.values() if slot.state in SERVED for name in slot.names}
 
     def statuses(self, document: Document | None, held: Mapping[str, Held]) -> tuple[EntryStatus, ...]:
         """One status for each entry of the document in force; those not looked at yet are pending."""
@@ -202,7 +201,7 @@ class Ledger:
         }
         found |= {name: problem_status(name, error) for name, error in self.problems.items()}
         for name, key in self.previous(held).items():
-            if name in found and found[name].state not in _SERVED:
+            if name in found and found[name].state not in SERVED:
                 found[name] = _with_note(found[name], self._serving_note(name, self.retired[key]))
         entries = document.entries if document is not None else ()
         return tuple(found.get(entry.name) or EntryStatus(entry.name) for entry in entries)

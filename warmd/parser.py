@@ -52,7 +52,7 @@ def add_command(
 
 
 class ServerParser(CommandParser):
-    """In place of the parser that mlx-lm's server makes for its own flags."""
+    """In place of the parser that another server makes for its own flags."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         # Whoever looks for --port in a command line, as `warmd doctor` does, would miss --por.

@@ -43,7 +43,7 @@ class Rates:
     def __call__(self, event: Event) -> None:
         """Take note of what was warmed, and pass the event on."""
         self._then(event)
-        if event.name in ("daemon.ready", "engine.model_changed"):
+        if event.name in ("daemon.ready", "engine.model_changed", "engine.reloaded"):
             self._model = event.fields["model"]
         elif event.name == "entry.warmed" and self._model is not None:
             tokens, milliseconds = event.fields["new_tokens"], event.fields["ms"]

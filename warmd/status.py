@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -26,6 +27,8 @@ State = Literal[
     "quarantined",
 ]
 
+SERVED: tuple[State, ...] = ("warm", "stored_not_served")
+"""The states of an entry that the engine holds."""
 SHOWN_HASH = 12
 """Hex digits of a hash that people and programs get to see: enough to tell prefixes apart."""
 
@@ -44,7 +47,8 @@ class EntryStatus:
         kv_bytes: What the engine holds for it, None where unknown.
         source: Where its state came from.
         warmed_at: When it last became warm.
-        hits: Live requests that began from its state.
+        hits: Live requests that began from its state; this and what else is of requests is None where the
+            engine does not see them.
         tokens_saved: Tokens that they did not have to prefill.
         last_hit_at: When the last one came.
         near_misses: Requests that began like it and then parted from it.
@@ -61,12 +65,16 @@ class EntryStatus:
     kv_bytes: int | None = None
     source: str | None = None
     warmed_at: float | None = None
-    hits: int = 0
-    tokens_saved: int = 0
+    hits: int | None = 0
+    tokens_saved: int | None = 0
     last_hit_at: float | None = None
-    near_misses: int = 0
+    near_misses: int | None = 0
     warm_seconds: float = 0.0
     reason: str | None = None
+
+    def without_requests(self) -> EntryStatus:
+        """The same where nobody sees requests: it is not that there were none."""
+        return replace(self, hits=None, tokens_saved=None, near_misses=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +115,10 @@ class Statistics:
     """A snapshot of the daemon.
 
     Attributes:
-        live: What live requests made of the entries.
+        live: What live requests made of the entries; None where the engine does not see them.
         paused: Nothing is warmed until somebody says so.
-        suggestions: Beginnings that no entry has and that are prefilled cold again and again.
+        suggestions: Beginnings that no entry has and that are prefilled cold again and again; None
+            as for `live`.
         disk: What is on disk; None where nothing is kept there.
         url: Where live requests go; None where that is not known.
         server: The server elsewhere that is warmed; None where the engine is in this process.
@@ -122,9 +131,9 @@ class Statistics:
     document: DocumentStatus
     entries: tuple[EntryStatus, ...] = field(default=())
     memory: Memory | None = None
-    live: LiveCounts = field(default_factory=LiveCounts)
+    live: LiveCounts | None = field(default_factory=LiveCounts)
     paused: bool = False
-    suggestions: tuple[Suggestion, ...] = ()
+    suggestions: tuple[Suggestion, ...] | None = ()
     disk: DiskStatus | None = None
     url: str | None = None
     server: ServerStatus | None = None
@@ -149,12 +158,15 @@ def status_json(statistics: Statistics) -> dict[str, Any]:
         "disk": asdict(statistics.disk) if statistics.disk is not None else None,
         "entries": [asdict(entry) for entry in statistics.entries],
         "totals": _totals(statistics),
-        "live": asdict(statistics.live),
-        "suggestions": [
-            {"prefix": item.key[:SHOWN_HASH], "tokens": item.tokens, "times": item.times}
-            for item in statistics.suggestions
-        ],
+        "live": asdict(statistics.live) if statistics.live is not None else None,
+        "suggestions": _suggestions(statistics.suggestions),
     }
+
+
+def _suggestions(found: tuple[Suggestion, ...] | None) -> list[dict[str, Any]] | None:
+    if found is None:
+        return None
+    return [{"prefix": item.key[:SHOWN_HASH], "tokens": item.tokens, "times": item.times} for item in found]
 
 
 def document_json(document: DocumentStatus) -> dict[str, Any]:
@@ -165,14 +177,22 @@ def document_json(document: DocumentStatus) -> dict[str, Any]:
 def _totals(statistics: Statistics) -> dict[str, Any]:
     # Entries with equal tokens share their state.
     distinct = {entry.prefix or entry.name: entry for entry in statistics.entries}.values()
+    live = statistics.live
     return {
         "entries": len(statistics.entries),
         "states": {state: statistics.count(state) for state in get_args(State)},
-        "tokens": sum(entry.tokens or 0 for entry in distinct),
-        "kv_bytes": sum(entry.kv_bytes or 0 for entry in distinct),
+        "tokens": _sum(distinct, lambda entry: entry.tokens),
+        "kv_bytes": _sum(distinct, lambda entry: entry.kv_bytes),
         # Entries begin anew with each edit; what requests were spared in all does not shrink by one.
-        "hits": statistics.live.hits,
-        "tokens_saved": statistics.live.tokens_saved,
-        "near_misses": statistics.live.near_misses,
+        "hits": live.hits if live is not None else None,
+        "tokens_saved": live.tokens_saved if live is not None else None,
+        "near_misses": live.near_misses if live is not None else None,
         "warm_seconds": sum(entry.warm_seconds for entry in distinct),
     }
+
+
+def _sum(entries: Collection[EntryStatus], read: Callable[[EntryStatus], int | None]) -> int | None:
+    """None where an entry that is held has a number that nobody knows."""
+    if any(read(entry) is None for entry in entries if entry.state in SERVED):
+        return None
+    return sum(read(entry) or 0 for entry in entries)

@@ -43,6 +43,7 @@ class Teller:
 
     def reported(self, found: Statistics) -> None:
         """Somebody asked how things are."""
+        live = found.live
         self._emit(
             make_event(
                 "daemon.reported",
@@ -52,15 +53,18 @@ class Teller:
                 generation=found.document.accepted,
                 entries=len(found.entries),
                 warm=found.count("warm"),
-                requests=found.live.requests,
-                hits=found.live.hits,
-                tokens_saved=found.live.tokens_saved,
+                requests=live.requests if live is not None else None,
+                hits=live.hits if live is not None else None,
+                tokens_saved=live.tokens_saved if live is not None else None,
                 headroom=found.memory.headroom if found.memory is not None else None,
             )
         )
 
     def model_changed(self, model: str | None, previous: str) -> None:
-        """Another model was loaded, or (None) the model was unloaded."""
+        """Another model was loaded, the same one once more, or (None) the model was unloaded."""
+        if model == previous:
+            self._emit(make_event("engine.reloaded", model=model))
+            return
         self._emit(make_event("engine.model_changed", model=model, previous=previous))
 
     def unwarmable(self, identity: Identity) -> None:

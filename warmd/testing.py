@@ -90,6 +90,7 @@ class FakeEngine:
         self._disk_tokens: dict[str, int] = {}
         self.declared: frozenset[str] = frozenset()
         self._on_request: Callable[[LiveRequest], None] = lambda request: None
+        self._sees_requests = True
         self._death: EngineDiedError | None = None
         self._is_changed = False
         self._news = anyio.Event()
@@ -148,6 +149,10 @@ class FakeEngine:
         """Let a live request begin."""
         self._on_request(request)
 
+    def hide_requests(self) -> None:
+        """Say that live requests are not seen."""
+        self._sees_requests = False
+
     def load(self, model: str | None, *, fingerprint: str = "") -> None:
         """Replace the model, also by itself; None unloads it. What was held is gone."""
         self._generation += 1
@@ -176,6 +181,11 @@ class FakeEngine:
     def identity(self) -> Identity | None:
         """The model that was loaded last."""
         return self._identity
+
+    @property
+    def sees_requests(self) -> bool:
+        """Unless `hide_requests` was called."""
+        return self._sees_requests
 
     def held(self) -> Mapping[str, Held]:
         """What is held now, by key."""

@@ -6,7 +6,7 @@ import hashlib
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import time
 from typing import Protocol
 
@@ -16,7 +16,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from warmd.engines.base import LiveRequest
 from warmd.errors import WarmdError
 from warmd.ledger import Slot
-from warmd.radix import Node, Sharing, Tokens
+from warmd.radix import Node, Sharing, Tokens, common_length
 from warmd.status import LiveCounts
 
 NEAR_TOKENS = 64
@@ -35,6 +35,7 @@ class NearMiss:
         matched: Tokens that both begin with.
         slot: The entry's prefix as it was.
         request: The request, with its texts: for the user's own terminal only.
+        counted_for: The entry that it was counted for, where that is another which it fits as well.
     """
 
     entry: str
@@ -42,6 +43,7 @@ class NearMiss:
     matched: int
     slot: Slot
     request: LiveRequest
+    counted_for: str | None = None
 
 
 class Reporter(Protocol):
@@ -126,6 +128,12 @@ class Traffic:
         self.near_misses.clear()
         self.suggestions = Suggestions()
 
+    def missed(self, name: str) -> list[NearMiss]:
+        """The remembered near misses of an entry, also those counted for another that fits no better."""
+        current = next((slot for slot in self._slots.values() if name in slot.names), None)
+        found = (_as_of(name, current, miss) for miss in self.near_misses)
+        return [miss for miss in found if miss is not None]
+
     def request(self, request: LiveRequest) -> None:
         """Account for one."""
         self.listeners.tell(request)
@@ -162,6 +170,18 @@ class Traffic:
             found = min(ends, key=lambda below: below.end, default=None)
             self._nearest[place] = found.key if found is not None else None
         return self._nearest[place]
+
+
+def _as_of(name: str, current: Slot | None, miss: NearMiss) -> NearMiss | None:
+    """A near miss as that of an entry, of which `current` is the prefix now; None where it is none."""
+    if name in miss.slot.names:
+        return replace(miss, entry=name)
+    if current is None:
+        return None
+    matched = common_length(current.prefix.packed, miss.request.tokens)
+    if matched < miss.matched or not is_near(matched, len(current.prefix)):
+        return None
+    return replace(miss, entry=name, matched=matched, slot=current, counted_for=miss.entry)
 
 
 def is_near(matched: int, size: int) -> bool:

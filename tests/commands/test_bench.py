@@ -92,7 +92,7 @@ KINDS = ("cold_s", "warm_s", "tail_s")
         (("--rounds", "0"), 2, "--rounds: expected at least 1"),
         (("--engine", "vllm-mlx"), 2, "--engine: bench measures mlx-lm's server"),
         (("--compare", "ftp://x"), 2, "--compare: expected an address such as http://localhost:8080"),
-        (("--compare", "http://127.0.0.1:1"), 1, "no connection can be made with the server"),
+        (("--compare", "http://127.0.0.1:1/v1"), 1, "http://127.0.0.1:1: no connection can be made with"),
         ((), 3, "the server has ended: cannot load the model"),
     ],
 )
@@ -105,6 +105,31 @@ def test_what_cannot_be_measured_is_told_in_a_line(
     *progress, last = done.stderr.splitlines()
     assert last.startswith(f"warmd: {told}")
     assert progress == (["the server starts and warms every entry"] if code == 3 else [])
+
+
+@pytest.mark.parametrize(
+    ("script", "args", "code", "told"),
+    [
+        (Script(status=500), (), 1, "{url}: the server answered 500"),
+        (Script(models=None), (), 1, "{url}: the server answered 404 (is the path right?)"),
+        (Script(models=None, status=503), ("--compare-model", "x"), 1, "{url}: the server answered 503"),
+        (
+            Script(models=["a", "b"]),
+            (),
+            2,
+            "--compare {url}: the server has several models: name one with --compare-model (a, b)",
+        ),
+    ],
+)
+def test_what_is_wrong_with_the_other_server_is_told_with_its_address(
+    script: Script, args: tuple[str, ...], code: int, told: str, models: dict[str, Path], tmp_path: Path
+) -> None:
+    write(tmp_path / "prompts.json", ENTRIES)
+    with scripted(script) as url:
+        given = ("--model", str(models["llama"]), "--prompts", "prompts.json", "--compare", url, *args)
+        done = warmd("bench", *given, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.splitlines()[-1] == f"warmd: {told.format(url=url)}"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -16,6 +16,7 @@ def miss(**more: Any) -> Json:
     excerpt = {"before": "Today is ", "entry": "Monday.\n", "request": "Tuesday.\x1b[31m", "offset": 9}
     return {
         "entry": "coder",
+        "counted_for": None,
         "at": NOW - 12,
         "matched": 812,
         "prefix_tokens": 3214,
@@ -69,6 +70,11 @@ def test_the_same_miss_again_is_told_once_and_what_else_differs_too() -> None:
     assert "  the entry has been edited since: as it is now the request would fit\n" in text
 
 
+def test_a_near_miss_that_was_counted_for_another_entry_says_so() -> None:
+    (first, *_) = printed(miss(counted_for="shell")).splitlines()
+    assert first == "coder: near miss 12 s ago, 812 of its 3,214 tokens matched, counted for shell"
+
+
 def test_without_near_misses_it_tells_what_is_known() -> None:
     failed = entry(state="failed", reason="no such\nfile", tokens=None, hits=1, last_hit_at=None)
     assert printed(entries=(failed,)) == "no near miss is remembered\nshell: failed (no such␊file), 1 hit"
@@ -81,3 +87,11 @@ def test_without_near_misses_it_tells_what_is_known() -> None:
 )
 def test_ago(seconds: float, shown: str) -> None:
     assert ago(NOW - seconds, NOW) == f"{shown} ago"
+
+
+def test_what_is_not_known_of_requests_is_said() -> None:
+    unseen = entry(hits=None, tokens_saved=None, near_misses=None, last_hit_at=None)
+    assert list(report_lines({"near_misses": None, "entries": [unseen]}, NOW)) == [
+        "requests are not seen here: whether one missed is not known",
+        "shell: warm, 1,200 tokens",
+    ]

@@ -132,6 +132,15 @@ def test_each_entry_has_a_row_and_all_have_a_total() -> None:
     ]
 
 
+def test_what_nobody_knows_is_a_dash() -> None:
+    entry = EntryStatus("a", "warm", tokens=10, source="prefill", warmed_at=NOW).without_requests()
+    unseen = replace(with_entries(entry), live=None, suggestions=None)
+    assert [line.split() for line in lines(unseen)[-2:]] == [
+        ["a", "warm", "10", "-", "prefill", "0", "s", "-", "-"],
+        ["total", "1", "warm", "10", "-", "-", "-"],
+    ]
+
+
 @pytest.mark.parametrize(
     ("count", "text"),
     [

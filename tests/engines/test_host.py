@@ -115,7 +115,7 @@ async def test_what_the_host_had_cached_is_reported_as_reused() -> None:
     host = Host()
     engine = HostEngine(host)
     size = (await warm(engine, make_entry())).tokens
-    assert Warmed(size, 0, size, None) == await warm(engine, make_entry())
+    assert Warmed(size, 0, size, None, None) == await warm(engine, make_entry())
 
 
 async def test_a_look_up_finds_the_prefix_for_another_users_text() -> None:

@@ -263,6 +263,16 @@ def test_what_was_no_chat() -> None:
     assert found.excerpt is not None
 
 
+def test_what_is_seen_as_tokens_only_is_not_said_to_be_no_chat() -> None:
+    dated = Rendered("system\nIt is 2025-06-01", "system\nIt is 2025-06-02")
+    other = Rendered("system\nYou are", "system\nI am")
+    for rendered, cause in ((dated, "date"), (other, "not_seen"), (None, "not_seen")):
+        found = explain(make_entry(), None, rendered, is_tokens_only=True, current=make_entry())
+        assert short(found) == ("prompt", cause)
+        assert found.message == "the texts part here; what the client sent is not seen in this server"
+        assert (found.excerpt is not None) == (rendered is not None)
+
+
 # --- what happened since -----------------------------------------------------------------------------
 
 

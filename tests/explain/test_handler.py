@@ -109,6 +109,23 @@ async def test_without_a_near_miss_it_tells_what_is_known(path: Path) -> None:
         assert known["last_hit_at"] is not None
 
 
+async def test_a_near_miss_that_fits_two_entries_is_explained_for_each(path: Path) -> None:
+    short, long = f"{TEXT} Be brief.", f"{TEXT} Say all that there is to say."
+    async with running(path, entry("short", short), entry("long", long), entry("other", "x" * 99)) as it:
+        await it.applied(1)
+        it.engine.request(request(f"{TEXT} Think."))
+        handle = explain_handler(it.daemon)
+        (chosen,) = (await handle({"name": "short"}))["near_misses"]
+        (other,) = (await handle({"name": "long"}))["near_misses"]
+        assert (chosen["entry"], chosen["counted_for"]) == ("short", None)
+        assert (other["entry"], other["counted_for"]) == ("long", "short")
+        assert chosen["matched"] == other["matched"]
+        assert other["prefix_tokens"] == it.status("long").tokens
+        assert (chosen["excerpt"]["entry"], other["excerpt"]["entry"][:7]) == ("Be brief.", "Say all")
+        assert (await handle({"name": "other"}))["near_misses"] == []
+        assert [item["entry"] for item in (await handle({}))["near_misses"]] == ["short"]
+
+
 async def test_near_misses_of_another_model_are_forgotten(path: Path) -> None:
     async with running(path, entry("a", TEXT)) as it:
         await it.applied(1)
@@ -133,3 +150,12 @@ async def test_an_unknown_name_is_told_with_the_nearest_one_where_one_is_near(pa
             await explain_handler(it.daemon)({"name": "codr"})
         with pytest.raises(UnknownEntryError, match=r"^no entry is named 'x'; `warmd status` names those"):
             await explain_handler(it.daemon)({"name": "x"})
+
+
+async def test_where_requests_are_not_seen_nobody_knows_of_near_misses(path: Path) -> None:
+    async with running(path, entry("a", TEXT)) as it:
+        await it.applied(1)
+        it.engine.hide_requests()
+        found = await explain_handler(it.daemon)({})
+        assert found["near_misses"] is None
+        assert (found["entries"][0]["hits"], found["entries"][0]["near_misses"]) == (None, None)

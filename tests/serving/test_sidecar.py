@@ -67,6 +67,8 @@ def test_an_operators_day_beside_mlx_lm_server(models: dict[str, Path], tmp_path
             coder = found["entries"][0]
             assert (found["model"], found["memory"]) == (str(model.resolve()), None)
             assert (coder["state"], coder["tokens"], coder["reason"]) == ("warm", warmed["tokens"], None)
+            assert (coder["hits"], found["live"], found["totals"]["kv_bytes"]) == (None, None, None)
+            assert json.loads(command(sidecar, "explain", "--json"))["near_misses"] is None
             command(sidecar, "rewarm", "coder")
             again = sidecar.wait_for("entry.warmed", entry="coder")
             assert again["reused_tokens"] > again["new_tokens"]
@@ -79,9 +81,11 @@ def test_an_operators_day_beside_mlx_lm_server(models: dict[str, Path], tmp_path
             sidecar.wait_for("entry.warmed", entry="new")
         sidecar.wait_for("engine.unreachable")
         with running(mlx_lm_server(model, port), port, tmp_path):
+            assert sidecar.wait_for("engine.reloaded")["model"] == str(model.resolve())
             assert sidecar.wait_for("entry.warmed", entry="coder")["reused_tokens"] == 0
             sidecar.wait_for("entry.warmed", entry="new")
         assert sidecar.stop() == 0
+        assert sidecar.seen("engine.model_changed") == []
         assert CANARY not in "".join(sidecar.lines)
 
 

@@ -14,7 +14,7 @@ from warmd.disk.status import DiskStatus
 from warmd.memory.readings import Limit, Memory, ReadingError
 from warmd.prompts.document import FileError
 from warmd.status import EntryStatus, State, Statistics
-from warmd.web.metrics import DISK, ENTRY, GENERAL, MEMORY_READ, exposition
+from warmd.web.metrics import DISK, ENTRY, GENERAL, LIVE, MEMORY_READ, exposition
 from warmd.web.metrics import MEMORY as MEMORY_ALWAYS
 
 README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
@@ -47,6 +47,14 @@ def test_numbers_are_in_base_units() -> None:
     assert found["warmd_entry_warm_seconds_total", "code-reviewer"] == 73.5
     assert found["warmd_entry_near_misses_total", "docs"] == 3
     assert ("warmd_entry_kv_bytes", "docs") not in found
+
+
+def test_where_nobody_sees_requests_nothing_is_said_of_them() -> None:
+    entries = tuple(entry.without_requests() for entry in ENTRIES)
+    found = samples(replace(make_statistics(), entries=entries, live=None, suggestions=None))
+    words = ("hits", "saved", "near_misses", "live", "suggestions")
+    assert [name for name, _ in found if any(word in name for word in words)] == []
+    assert found["warmd_entry_warm", "code-reviewer"] == 1
 
 
 def test_what_is_on_disk_is_told_where_something_is_kept_there() -> None:
@@ -105,7 +113,7 @@ def test_any_name_can_be_read_back() -> None:
 def test_the_readme_has_every_name_and_no_other() -> None:
     names = {
         measure.name
-        for measures in (GENERAL, MEMORY_ALWAYS, MEMORY_READ, DISK, ENTRY)
+        for measures in (GENERAL, LIVE, MEMORY_ALWAYS, MEMORY_READ, DISK, ENTRY)
         for measure in measures
     }
     table = README.partition("## Over HTTP")[2].partition("\n## ")[0]

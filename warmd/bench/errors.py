@@ -12,6 +12,13 @@ class ServerEndedError(CannotStartError):
         super().__init__(f"the server has ended: {reason or 'it gave no reason'}")
 
 
+class AskedServerError(WarmdError):
+    """A server that is measured cannot be talked to, or refuses."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(f"{url}: {reason}")
+
+
 class NothingToMeasureError(WarmdError):
     """No entry of the file is warm."""
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from warmd import __version__
-from warmd.bench.errors import NothingToMeasureError
+from warmd.bench.errors import AskedServerError, NothingToMeasureError
 from warmd.bench.requests import Request, cold_request, marked, prompts_file, tail_request, warm_request
 from warmd.bench.result import BenchResult, EntryResult, Interference, Times
 from warmd.bench.server import OwnServer, own_server
-from warmd.engines.http.server import ChatServer
+from warmd.engines.http.server import AnswerError, ChatServer, UnreachableError
 from warmd.prompts.document import Entry
 
 T = TypeVar("T")
@@ -56,7 +56,10 @@ class Party:
     async def time(self, request: Request) -> tuple[float, int | None]:
         """Seconds to the end of an answer of one token, and how much of the prompt came from a cache."""
         began = time.perf_counter()
-        usage = await self.server.prefill({"model": self.model, **request})
+        try:
+            usage = await self.server.prefill({"model": self.model, **request})
+        except (UnreachableError, AnswerError) as error:
+            raise AskedServerError(self.server.base_url, str(error)) from None
         return time.perf_counter() - began, usage.cached
 
     async def note(self, name: str, kind: str, request: Request) -> None:
@@ -83,8 +86,7 @@ async def measure(order: Order) -> BenchResult:
     Raises:
         ServerEndedError: Our server cannot start, or has died.
         NothingToMeasureError: No entry became warm.
-        UnreachableError: A server cannot be reached.
-        AnswerError: A server refuses a request.
+        AskedServerError: A server cannot be reached, or refuses a request.
     """
     # Short, for the control socket in it.
     with tempfile.TemporaryDirectory(prefix="warmd-bench-") as name:

@@ -18,6 +18,7 @@ from warmd.prompts import InvalidPromptsError, load_document
 if TYPE_CHECKING:
     from warmd.bench.measure import Order
     from warmd.bench.result import BenchResult
+    from warmd.engines.http.server import ChatServer
 
 DESCRIPTION = """\
 Start a server of its own with a model and a copy of a prompts file, and measure for each entry: time to first
@@ -85,17 +86,42 @@ async def _measure(order: Order, args: argparse.Namespace) -> BenchResult:
 
     from warmd.bench.measure import measure
     from warmd.engines.http.address import parse_base_url, read_api_key
-    from warmd.engines.http.engine import choose_model
     from warmd.engines.http.server import ChatServer
 
     if args.compare is None:
         return await measure(order)
     key = read_api_key(args.api_key_env, expand_home(args.api_key_file) if args.api_key_file else None)
     async with ChatServer(parse_base_url(args.compare, "--compare"), api_key=key) as other:
-        model, problem = choose_model(await other.models(), args.compare_model)
-        if problem is not None:
-            raise UsageError(f"--compare: {problem.replace('--model', '--compare-model')}")
+        model = await _model_of(other, args.compare_model)
         return await measure(replace(order, other=(other, model)))
+
+
+async def _model_of(other: ChatServer, wanted: str | None) -> str:
+    """Which model to ask the other server for.
+
+    Raises:
+        AskedServerError: It cannot be talked to, or does not say what it has.
+        UsageError: The model has to be named, or it has no such model.
+    """
+    from warmd.bench.errors import AskedServerError
+    from warmd.engines.http.engine import choose_model
+    from warmd.engines.http.server import AnswerError, UnreachableError
+
+    try:
+        model, problem = choose_model(await other.models(), wanted)
+    except (UnreachableError, AnswerError) as error:
+        if wanted is not None and isinstance(error, AnswerError) and not error.is_refusal:
+            # As for a sidecar: some cannot list their models.
+            return wanted
+        raise AskedServerError(other.base_url, _in_flags_of_ours(error)) from None
+    if problem is not None:
+        raise UsageError(f"--compare {other.base_url}: {_in_flags_of_ours(problem)}")
+    return model
+
+
+def _in_flags_of_ours(problem: object) -> str:
+    """A sidecar's flag has another name here."""
+    return str(problem).replace("--model", "--compare-model")
 
 
 def _say(line: str) -> None:

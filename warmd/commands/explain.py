@@ -44,13 +44,16 @@ def run(args: argparse.Namespace) -> int:
 
 def report_lines(found: Json, now: float) -> Iterator[str]:
     """The report for people: near misses, the newest last, then what is known of the other entries."""
-    shown = _grouped(found["near_misses"])
+    misses = found["near_misses"]
+    shown = _grouped(misses or [])
     for item, times in shown:
         yield from _near_miss_lines(item, times, now)
         yield ""
     missed = {item["entry"] for item, _ in shown}
     quiet = [entry for entry in found["entries"] if entry["name"] not in missed]
-    if not shown:
+    if misses is None:
+        yield "requests are not seen here: whether one missed is not known"
+    elif not shown:
         yield "no near miss is remembered"
     yield from (_entry_line(entry, now) for entry in quiet)
 
@@ -67,8 +70,9 @@ def _grouped(misses: list[Json]) -> list[tuple[Json, int]]:
 
 def _near_miss_lines(item: Json, times: int, now: float) -> Iterator[str]:
     tokens = f"{item['matched']:,} of its {item['prefix_tokens']:,} tokens matched"
+    other = f", counted for {visible(item['counted_for'])}" if item["counted_for"] is not None else ""
     again = f" ({times} such requests remembered)" if times > 1 else ""
-    yield f"{visible(item['entry'])}: near miss {ago(item['at'], now)}, {tokens}{again}"
+    yield f"{visible(item['entry'])}: near miss {ago(item['at'], now)}, {tokens}{other}{again}"
     yield f"  {visible(item['place'])}: {visible(item['message'])}"
     if item["excerpt"] is not None:
         yield from _excerpt_lines(item["excerpt"])
@@ -99,7 +103,7 @@ def _text(text: str) -> str:
 
 def _entry_line(entry: Json, now: float) -> str:
     tokens = f", {entry['tokens']:,} tokens" if entry["tokens"] is not None else ""
-    hits = f", {counted(entry['hits'], 'hit')}"
+    hits = f", {counted(entry['hits'], 'hit')}" if entry["hits"] is not None else ""
     last = f", the last {ago(entry['last_hit_at'], now)}" if entry["last_hit_at"] is not None else ""
     reason = f" ({visible(entry['reason'])})" if entry["reason"] else ""
     return f"{visible(entry['name'])}: {entry['state']}{reason}{tokens}{hits}{last}"

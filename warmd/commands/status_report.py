@@ -173,23 +173,23 @@ def _table(found: Json, now: float) -> Table:
     totals = found["totals"]
     table.add_row(
         *_texts("total", f"{totals['states']['warm']} warm"),
-        *_texts(f"{totals['tokens']:,}", format_size(totals["kv_bytes"]), "", ""),
-        *_texts(f"{totals['hits']:,}", f"{totals['tokens_saved']:,}", ""),
+        *_texts(_count(totals["tokens"]), _size(totals["kv_bytes"]), "", ""),
+        *_texts(_count(totals["hits"]), _count(totals["tokens_saved"]), ""),
         style="dim",
     )
     return table
 
 
 def _row(entry: Json, now: float) -> list[Text]:
-    state, tokens, size = entry["state"], entry["tokens"], entry["kv_bytes"]
+    state = entry["state"]
     is_held = state in ("warm", "stored_not_served")
     age = format_seconds(max(0.0, now - entry["warmed_at"])) if is_held and entry["warmed_at"] else "-"
     return [
         Text(one_line(entry["name"])),
         Text(state, _STYLES.get(state, "")),
-        *_texts("-" if tokens is None else f"{tokens:,}", "-" if size is None else format_size(size)),
+        *_texts(_count(entry["tokens"]), _size(entry["kv_bytes"])),
         *_texts((is_held and entry["source"]) or "-", age),
-        *_texts(f"{entry['hits']:,}", f"{entry['tokens_saved']:,}"),
+        *_texts(_count(entry["hits"]), _count(entry["tokens_saved"])),
         Text(one_line(entry["reason"] or "")),
     ]
 
@@ -199,16 +199,25 @@ def _texts(*texts: str) -> list[Text]:
     return [Text(text) for text in texts]
 
 
-def _near_misses(count: int) -> Iterator[Text]:
+def _count(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
+
+
+def _size(size: int | None) -> str:
+    return "-" if size is None else format_size(size)
+
+
+def _near_misses(count: int | None) -> Iterator[Text]:
     if count:
         what = "1 request was a near miss" if count == 1 else f"{count:,} requests were near misses"
         yield Text(f"{what}: `warmd explain` shows the last ones")
 
 
-def _suggestions(suggestions: list[Json]) -> Iterator[Text]:
-    if suggestions:
-        yield Text("Prefilled cold again and again; to make an entry of the next one:")
-        yield Text("  warmd capture NAME --suggested --save")
+def _suggestions(suggestions: list[Json] | None) -> Iterator[Text]:
+    if not suggestions:
+        return
+    yield Text("Prefilled cold again and again; to make an entry of the next one:")
+    yield Text("  warmd capture NAME --suggested --save")
     for item in suggestions[:SHOWN_SUGGESTIONS]:
         yield Text(f"  {item['tokens']:,} tokens, {item['times']} times ({item['prefix']})")
 

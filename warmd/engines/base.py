@@ -76,7 +76,8 @@ class Warmed:
         new_tokens: Tokens that were prefilled for it now.
         reused_tokens: Tokens whose state was there before.
         kv_bytes: What the engine holds for it, or None where the engine does not tell.
-        source: Where most of what was not there came from.
+        source: Where most of what was not there came from; None where nothing had to come: all of it was in a
+            cache that is not ours.
         disk_tokens: Tokens whose state was read from disk now.
         disk_bytes: Bytes of the files that were read.
         disk_ms: Milliseconds that this took.
@@ -87,7 +88,7 @@ class Warmed:
     new_tokens: int
     reused_tokens: int
     kv_bytes: int | None
-    source: Literal["prefill", "disk"] = "prefill"
+    source: Literal["prefill", "disk"] | None = "prefill"
     disk_tokens: int = 0
     disk_bytes: int = 0
     disk_ms: int = 0
@@ -102,11 +103,16 @@ class Reported:
     new_tokens: int | None
     reused_tokens: int | None
     kv_bytes: int | None = None
-    source: Literal["prefill", "disk"] = "prefill"
+    source: Literal["prefill", "disk"] | None = "prefill"
     disk_tokens: int = 0
     disk_bytes: int = 0
     disk_ms: int = 0
     note: str | None = None
+
+
+def source_of(new_tokens: int) -> Literal["prefill"] | None:
+    """What `source` is where so many tokens were not in a cache that is not ours."""
+    return "prefill" if new_tokens else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +150,8 @@ class LiveRequest:
         cached: How many of its tokens it began from, whatever they came from.
         warm: How many of its tokens it began from in the warm store; 0 when something else served it better.
         key: The longest held prefix that it began from all of, or None.
-        chat: What its client sent; None where it was no chat.
+        chat: What its client sent; None where it was no chat, or is not seen.
+        is_tokens_only: True where only the tokens are seen, and not what the client sent.
     """
 
     tokens: Tokens = field(repr=False)
@@ -152,6 +159,7 @@ class LiveRequest:
     warm: int
     key: str | None
     chat: Chat | None = None
+    is_tokens_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +207,10 @@ class Engine(Protocol):
     @property
     def identity(self) -> Identity | None:
         """The model that is loaded now; None while there is none."""
+
+    @property
+    def sees_requests(self) -> bool:
+        """True where `follow` tells of live requests; False where nobody can say how many there were."""
 
     def held(self) -> Mapping[str, Held]:
         """The prefixes held for the current identity, by `Prefix.key`."""

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import anyio
 import anyio.to_thread
 
-from warmd.engines.base import Held, Identity, LiveRequest, Prefix, Warmed
+from warmd.engines.base import Held, Identity, LiveRequest, Prefix, Warmed, source_of
 from warmd.engines.host_text import HostText
 from warmd.errors import WarmdError
 from warmd.prefix import find_prefix
@@ -63,6 +63,11 @@ class HostEngine:
         self._refresh()
         is_loading = hasattr(self._host, "tokenizer") and self._tokenizer is None
         return None if is_loading else Identity(self._model, self._generation)
+
+    @property
+    def sees_requests(self) -> bool:
+        """The host's requests go past us."""
+        return False
 
     def held(self) -> Mapping[str, Held]:
         """What was warmed since the model was loaded; the host may have evicted some of it."""
@@ -122,7 +127,7 @@ class HostEngine:
         new = size if cached is None else min(size, max(0, (total or size) - cached))
         if generation == self._generation:
             self._held[prefix.key] = Held(None)
-        return Warmed(size, new, size - new, None)
+        return Warmed(size, new, size - new, None, source_of(new))
 
     async def look_up(self, entry: Entry, prefix: Prefix) -> int | None:
         """Send a request of one token; None when the host's outputs do not tell what was cached."""

@@ -37,6 +37,7 @@ Cause = Literal[
     "template_argument",
     "template",
     "not_chat",
+    "not_seen",
 ]
 
 ANOTHER_TEXT = 20

@@ -73,6 +73,7 @@ def explain(
     chat: Chat | None,
     rendered: Rendered | None = None,
     *,
+    is_tokens_only: bool = False,
     current: Entry | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> Explanation:
@@ -80,8 +81,9 @@ def explain(
 
     Args:
         entry: As it was when the request came.
-        chat: The request; None when it was no chat.
+        chat: The request; None when it was no chat, or is not seen.
         rendered: The rendered texts around the first token that differs, where the engine can tell.
+        is_tokens_only: True when the request's tokens are seen, but not what its client sent.
         current: The entry as it is now; None when there is no such entry any more.
         defaults: Template arguments that the server adds to every request.
     """
@@ -89,7 +91,7 @@ def explain(
     shown = make_excerpt(rendered.entry, rendered.request) if rendered is not None else None
     found = differences(entry, chat, defaults or {}) if chat is not None else []
     if not found:
-        first = _unseen(chat, rendered)
+        first = _from_tokens(rendered) if is_tokens_only else _unseen(chat, rendered)
         return Explanation(first.place, first.cause, first.message, shown, (), since, fits_now)
     first = _first(found, rendered)
     if first.cause == "no_system" and shown is not None and rendered is not None:
@@ -152,6 +154,13 @@ def _likeness(item: Difference, rendered: Rendered) -> float:
 def _shared(left: str, right: str) -> float:
     size = SequenceMatcher(None, left, right, autojunk=False).find_longest_match().size
     return max(size, _ENOUGH) if left and size == len(left) else size
+
+
+def _from_tokens(rendered: Rendered | None) -> Difference:
+    """What to say when what the client sent is not seen: only the texts around the difference can tell."""
+    reason = volatile_reason(rendered.entry, rendered.request) if rendered is not None else None
+    cause: Cause = reason.cause if reason is not None else "not_seen"
+    return Difference("prompt", cause, "the texts part here; what the client sent is not seen in this server")
 
 
 def _unseen(chat: Chat | None, rendered: Rendered | None) -> Difference:

@@ -41,21 +41,25 @@ def explain_handler(daemon: Daemon) -> Callable[[dict[str, Any]], Awaitable[Any]
         if set(arguments) - {"name"} or not isinstance(name, str | None):
             raise ControlError("expected the name of an entry, or nothing")
         entries = [item for item in daemon.statistics().entries if name in (None, item.name)]
-        misses = [miss for miss in daemon.traffic.near_misses if name is None or name in miss.slot.names]
+        traffic = daemon.traffic
+        misses = list(traffic.near_misses) if name is None else traffic.missed(name)
         if name is not None and not entries and not misses:
             raise UnknownEntryError(name, [item.name for item in daemon.statistics().entries])
+        if not daemon.engine.sees_requests:
+            return {"near_misses": None, "entries": [_entry_json(item) for item in entries]}
         return {
-            "near_misses": [await _near_miss_json(daemon, miss, name or miss.entry) for miss in misses],
+            "near_misses": [await _near_miss_json(daemon, miss) for miss in misses],
             "entries": [_entry_json(item) for item in entries],
         }
 
     return handle
 
 
-async def _near_miss_json(daemon: Daemon, miss: NearMiss, name: str) -> dict[str, Any]:
-    explanation = await _explain(daemon, miss, name)
+async def _near_miss_json(daemon: Daemon, miss: NearMiss) -> dict[str, Any]:
+    explanation = await _explain(daemon, miss)
     return {
-        "entry": name,
+        "entry": miss.entry,
+        "counted_for": miss.counted_for,
         "at": miss.at,
         "matched": miss.matched,
         "prefix_tokens": len(miss.slot.prefix),
@@ -64,16 +68,23 @@ async def _near_miss_json(daemon: Daemon, miss: NearMiss, name: str) -> dict[str
     }
 
 
-async def _explain(daemon: Daemon, miss: NearMiss, name: str) -> Explanation:
+async def _explain(daemon: Daemon, miss: NearMiss) -> Explanation:
     document, engine = daemon.document, daemon.engine
     entries = document.entries if document is not None else ()
-    current = next((entry for entry in entries if entry.name == name), None)
+    current = next((entry for entry in entries if entry.name == miss.entry), None)
     rendered, defaults = None, dict[str, Any]()
     if isinstance(engine, TellsTexts):
         rendered, defaults = await _decode(engine, miss), dict(engine.template_arguments)
     # A prompt may be long: the daemon does not wait while two are compared.
     return await anyio.to_thread.run_sync(
-        lambda: explain(miss.slot.entry, miss.request.chat, rendered, current=current, defaults=defaults),
+        lambda: explain(
+            miss.slot.entry,
+            miss.request.chat,
+            rendered,
+            is_tokens_only=miss.request.is_tokens_only,
+            current=current,
+            defaults=defaults,
+        ),
         abandon_on_cancel=True,
     )
 

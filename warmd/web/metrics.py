@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from warmd.disk.status import DiskStatus
 from warmd.memory.readings import Memory
-from warmd.status import EntryStatus, State, Statistics
+from warmd.status import EntryStatus, LiveCounts, State, Statistics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 COUNTER = "_total"
@@ -64,25 +64,28 @@ GENERAL: tuple[Measure[Statistics], ...] = (
         lambda found: found.document.applied,
     ),
     Measure("warmd_paused", "1 while warming is paused.", lambda found: found.paused),
-    Measure("warmd_live_requests_total", "Live requests.", lambda found: found.live.requests),
-    Measure("warmd_hits_total", "Those that began from all of an entry.", lambda found: found.live.hits),
+    Measure(
+        "warmd_suggestions",
+        "Beginnings that no entry has and that are prefilled cold again and again.",
+        lambda found: len(found.suggestions) if found.suggestions is not None else None,
+    ),
+    Measure("warmd_entries", "Entries of the prompts file.", lambda found: len(found.entries)),
+    *(_counting(state) for state in get_args(State)),
+)
+
+LIVE: tuple[Measure[LiveCounts], ...] = (
+    Measure("warmd_live_requests_total", "Live requests.", lambda found: found.requests),
+    Measure("warmd_hits_total", "Those that began from all of an entry.", lambda found: found.hits),
     Measure(
         "warmd_tokens_saved_total",
         "Tokens that these did not have to prefill for it.",
-        lambda found: found.live.tokens_saved,
+        lambda found: found.tokens_saved,
     ),
     Measure(
         "warmd_near_misses_total",
         "Live requests that began like an entry and then parted from it.",
-        lambda found: found.live.near_misses,
+        lambda found: found.near_misses,
     ),
-    Measure(
-        "warmd_suggestions",
-        "Beginnings that no entry has and that are prefilled cold again and again.",
-        lambda found: len(found.suggestions),
-    ),
-    Measure("warmd_entries", "Entries of the prompts file.", lambda found: len(found.entries)),
-    *(_counting(state) for state in get_args(State)),
 )
 
 MEMORY: tuple[Measure[Memory], ...] = (
@@ -152,6 +155,8 @@ class StatisticsCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Every metric that has a value."""
         yield from _plain(GENERAL, self._statistics)
+        if self._statistics.live is not None:
+            yield from _plain(LIVE, self._statistics.live)
         memory = self._statistics.memory
         if memory is not None:
             yield from _plain(MEMORY, memory)

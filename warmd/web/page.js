@@ -102,12 +102,13 @@
 
   function showTotals(totals, live) {
     say(byId("total-warm"), totals.entries ? `${totals.states.warm} of ${totals.entries}` : "–");
-    say(byId("total-saved"), count(live.tokens_saved));
-    say(byId("total-hits"), count(live.hits));
-    say(byId("total-near"), count(live.near_misses));
+    say(byId("total-saved"), count(live?.tokens_saved));
+    say(byId("total-hits"), count(live?.hits));
+    say(byId("total-near"), count(live?.near_misses));
   }
 
-  function showSuggestions(suggestions) {
+  function showSuggestions(found) {
+    const suggestions = found || [];
     show(byId("suggestions"), suggestions.length > 0);
     const lines = suggestions.slice(0, SHOWN_SUGGESTIONS).map((item) =>
       `${many(item.tokens, "token", "tokens")}, prefilled ${count(item.times)} times`);

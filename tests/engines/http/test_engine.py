@@ -89,6 +89,12 @@ async def test_an_entry_is_warmed_by_a_request_of_its_own_for_one_token() -> Non
     }
 
 
+async def test_what_the_server_had_all_of_came_from_nowhere() -> None:
+    with scripted(Script(usage=[usage(30), usage(20), usage(120, 120)])) as url:
+        async with Stage(url) as engine:
+            assert Reported(100, 0, 100, source=None) == await warm(engine, entry())
+
+
 async def test_the_words_of_a_last_user_turn_do_not_name_the_prefix() -> None:
     def conversation(words: str) -> Entry:
         return entry({"role": "system", "content": RULES}, {"role": "user", "content": words})

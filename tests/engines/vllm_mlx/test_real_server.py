@@ -110,6 +110,11 @@ def test_requests_begin_from_what_was_warmed_and_answer_as_cold_ones(
                 hit = server.wait_for("live.hit", entry=entry["name"])
                 assert hit["cached"] >= lengths[str(entry["name"])]
         assert [entry["hits"] for entry in status(server)["entries"]] == [2, 2, 0]
+        other = {"messages": [system(f"Coder. {RULES}Or the second one.")]}
+        ask(server, model, other, "Hello")
+        server.wait_for("live.near_miss", entry="coder")
+        (miss,) = ask_at(socket_path(server.state_folder), "explain", {"name": "coder"})["near_misses"]
+        assert (miss["place"], miss["cause"]) == ("prompt", "not_seen")
         assert server.stop() == 0
         assert server.seen("daemon.stopped")[-1]["exit_code"] == 0
         assert RULES[:30] not in "".join(server.lines)
@@ -231,6 +236,16 @@ def test_what_is_wrong_with_the_command_line_is_one_line(
     )
     code, line = ended("--model", model, "--memory-budget-gb", "4", home=home)
     assert (code, line) == (2, "warmd: --memory-budget-gb requires --models-config\n")
+    assert ended("--model", model, "--bogus", home=home) == (
+        2,
+        "warmd serve: error: unrecognized arguments: --bogus; see `warmd serve --help`\n",
+    )
+    assert ended("--model", model, "--port", "web", home=home) == (
+        2,
+        "warmd serve: error: argument --port: expected a whole number; see `warmd serve --help`\n",
+    )
+    needs = "serve needs --model M (a model folder or Hugging Face name), or --models-config FILE"
+    assert ended(home=home) == (2, f"warmd: {needs}\n")
     code, line = ended("--model", str(tmp_path / "gone"), home=home)
     assert code == 3
     assert "no such folder" in line
@@ -282,5 +297,5 @@ def test_what_vllm_mlx_has_written_is_served_after_a_restart(
         assert server.stop() == 0
     with warm_server(model, tmp_path, BATCHED, entries=[CODER], home=home) as server:
         again = server.wait_for("entry.warmed", entry="coder")
-        assert (again["tokens"], again["new_tokens"]) == (size, 0)
+        assert (again["tokens"], again["new_tokens"], again["source"]) == (size, 0, None)
         assert server.stop() == 0

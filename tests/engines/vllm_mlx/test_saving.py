@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from warmd.engines.vllm_mlx.saving import save_whole, saved_whole
+from warmd.engines.vllm_mlx.saving import load_whole, save_whole, saved_whole
 
 
 def save(cache: Any, folder: str) -> bool:
@@ -53,10 +55,55 @@ def test_a_save_that_breaks_off_changes_nothing_and_leaves_nothing_to_the_next_o
     assert files(tmp_path) == {"v1/entry_0": "c"}
 
 
+def load(cache: Any, folder: str) -> int:
+    """As vllm-mlx does: what is in the folder for its version."""
+    cache += [path.read_text() for path in sorted((Path(folder) / "v1").glob("entry_*"))]
+    return len(cache)
+
+
+KILLED = """
+import sys, os, pathlib
+from tests.engines.vllm_mlx.test_saving import save
+from warmd.engines.vllm_mlx.saving import save_whole
+moves, most = 0, int(sys.argv[2])
+def audit(event, arguments):
+    global moves
+    if event in ("os.rename", "shutil.rmtree", "os.rmdir", "os.remove", "os.mkdir"):
+        moves += 1
+        if moves > most:
+            os._exit(9)
+sys.addaudithook(audit)
+save_whole(["new a", "new b"], sys.argv[1], save)
+"""
+
+
+def test_wherever_a_save_is_killed_one_whole_copy_is_found_at_the_next_start(tmp_path: Path) -> None:
+    seen, step, code = set(), 0, 9
+    while code == 9:
+        folder = str(tmp_path / str(step))
+        save_whole(["old a", "old b"], folder, save)
+        code = subprocess.run([sys.executable, "-c", KILLED, folder, str(step)]).returncode
+        found: list[str] = []
+        assert load_whole(found, folder, load) == 2
+        assert found in (["old a", "old b"], ["new a", "new b"])
+        seen.add(found[0])
+        # And the next save is as good as any.
+        assert save_whole(["c"], folder, save)
+        assert files(Path(folder)) == {"v1/entry_0": "c"}
+        step += 1
+    assert (code, seen) == (0, {"old a", "new a"})
+
+
+def test_where_nothing_was_saved_nothing_is_loaded(tmp_path: Path) -> None:
+    assert load_whole([], str(tmp_path / "none"), load) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_it_is_so_within_the_block(tmp_path: Path) -> None:
-    cache_type = SimpleNamespace(save_to_disk=save)
+    cache_type = SimpleNamespace(save_to_disk=save, load_from_disk=load)
     with saved_whole(cache_type):
         assert cache_type.save_to_disk(["a"], str(tmp_path))
+        assert cache_type.load_from_disk([], str(tmp_path)) == 1
         assert cache_type.save_to_disk is not save
-    assert cache_type.save_to_disk is save
+    assert (cache_type.save_to_disk, cache_type.load_from_disk) == (save, load)
     assert files(tmp_path) == {"v1/entry_0": "a"}

@@ -17,7 +17,7 @@ from typing import Any
 
 import anyio
 
-from warmd.engines.base import Held, Identity, LiveRequest, Prefix, Reported, ServerStatus
+from warmd.engines.base import Held, Identity, LiveRequest, Prefix, Reported, ServerStatus, source_of
 from warmd.engines.http.server import AnswerError, ChatServer, UnreachableError, Usage
 from warmd.errors import NotWarmableError
 from warmd.events import Emit, make_event
@@ -81,6 +81,11 @@ class HttpEngine:
     def identity(self) -> Identity | None:
         """The server's model; None while the server cannot be reached."""
         return self._identity
+
+    @property
+    def sees_requests(self) -> bool:
+        """The server's requests go past us."""
+        return False
 
     def held(self) -> Mapping[str, Held]:
         """What was warmed since the server was last away; it may have evicted some of it."""
@@ -159,7 +164,7 @@ class HttpEngine:
         if usage.cached is None:
             return Reported(size, None, None)
         new = min(size, max(0, usage.prompt - usage.cached))
-        return Reported(size, new, size - new)
+        return Reported(size, new, size - new, source=source_of(new))
 
     async def look_up(self, entry: Entry, prefix: Prefix) -> int | None:
         """Send the entry's request with another user text; None when it does not tell what was cached.

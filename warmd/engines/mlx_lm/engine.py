@@ -52,6 +52,11 @@ class MlxLmEngine:
         loaded = self._room.loaded
         return loaded.identity if loaded else None
 
+    @property
+    def sees_requests(self) -> bool:
+        """All of them: they are served from this process."""
+        return True
+
     def held(self) -> Mapping[str, Held]:
         """A snapshot of the warm store."""
         return self._room.store.held

@@ -18,7 +18,7 @@ import mlx.core as mx
 from mlx_lm.models.cache import make_prompt_cache
 from vllm_mlx.memory_cache import estimate_kv_cache_memory
 
-from warmd.engines.base import LiveRequest, NoRoomError, Prefix, Warmed
+from warmd.engines.base import LiveRequest, NoRoomError, Prefix, Warmed, source_of
 from warmd.engines.pace import Pace
 from warmd.radix import pack
 
@@ -93,7 +93,7 @@ class BatchedStore:
         found = self._longest(tokens, request.cached_tokens)
         key = found.prefix.key if found is not None else None
         cached = int(request.cached_tokens)
-        self._on_request(LiveRequest(pack(tokens), cached, cached, key))
+        self._on_request(LiveRequest(pack(tokens), cached, cached, key, is_tokens_only=True))
 
     def restore(self) -> None:
         """Put back what was pushed out, and make all of it the most recently used."""
@@ -170,7 +170,9 @@ class Prefill:
         store, size = self._store, len(self._prefix)
         if size < store.shortest:
             store.keep(self._prefix, None)
-            return Warmed(size, 0, 0, 0, note=f"vllm-mlx keeps nothing shorter than {store.shortest} tokens")
+            return Warmed(
+                size, 0, 0, 0, None, note=f"vllm-mlx keeps nothing shorter than {store.shortest} tokens"
+            )
         if not self._state:
             self._begin()
         if self.done < size and not self._may_compute():
@@ -230,7 +232,7 @@ class Prefill:
         self._store.check_room(entry.memory_bytes)
         self._store.keep(prefix, entry)
         new = len(prefix) - self._reused
-        return Warmed(len(prefix), new, self._reused, entry.memory_bytes)
+        return Warmed(len(prefix), new, self._reused, entry.memory_bytes, source_of(new))
 
 
 def _covers(state: list[Any], tokens: int) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -14,7 +16,9 @@ from vllm_mlx import server
 from vllm_mlx.engine.batched import BatchedEngine
 from vllm_mlx.engine.simple import SimpleEngine
 
+from warmd.disk.identity import digest_of, weights_of
 from warmd.engines.base import Held, Identity, LiveRequest, Prefix, Warmed
+from warmd.engines.model_folder import model_folder
 from warmd.engines.pace import Pace
 from warmd.engines.vllm_mlx.batched import BatchedStore
 from warmd.engines.vllm_mlx.render import RequestPath
@@ -50,6 +54,8 @@ class VllmMlxEngine:
         self._on_request: Callable[[LiveRequest], None] = lambda request: None
         self._generation = 0
         self._engine: Any = None
+        # Not known before `changed` has read the model's files.
+        self._fingerprint: str | None = None
         self._path: RequestPath | None = None
         self._store: BatchedStore | SimpleStore | None = None
         self._entries: dict[str, Entry] = {}
@@ -58,12 +64,17 @@ class VllmMlxEngine:
 
     @property
     def identity(self) -> Identity | None:
-        """The model that vllm-mlx has loaded, under its name there."""
+        """The model that vllm-mlx has loaded, under its name there, once its files are known."""
         self._refresh()
-        if self._engine is None:
+        if self._engine is None or self._fingerprint is None:
             return None
         problem = unwarmable(self._engine) if self._store is None else None
-        return Identity(self._engine.model_name, self._generation, problem)
+        return Identity(self._engine.model_name, self._generation, problem, self._fingerprint)
+
+    @property
+    def sees_requests(self) -> bool:
+        """Those of the simple engine go past us."""
+        return not isinstance(self._store, SimpleStore)
 
     def held(self) -> Mapping[str, Held]:
         """What is in vllm-mlx's cache now, of what was warmed."""
@@ -98,10 +109,12 @@ class VllmMlxEngine:
 
     async def changed(self) -> None:
         """Return when another engine is there, or something that was held is not."""
-        generation = self._generation
+        before = self.identity
+        await self._read_files()
         # vllm-mlx tells nobody when it loads, unloads, evicts or clears.
-        while generation == self._generation and self._believed <= self.held().keys():  # noqa: ASYNC110
+        while self.identity == before and self._believed <= self.held().keys():
             await anyio.sleep(self._poll_seconds)
+            await self._read_files()
         self._believed &= self.held().keys()
 
     async def render(self, entry: Entry) -> Prefix:
@@ -172,6 +185,16 @@ class VllmMlxEngine:
 
     # --- inside ----------------------------------------------------------------------------------
 
+    async def _read_files(self) -> None:
+        """Find what tells a loaded model from others of its name, off the loop: a disk may be slow."""
+        self._refresh()
+        while self._engine is not None and self._fingerprint is None:
+            engine = self._engine
+            found = await anyio.to_thread.run_sync(fingerprint_of, engine.model_name, abandon_on_cancel=True)
+            self._refresh()
+            if engine is self._engine:
+                self._fingerprint = found
+
     def _refresh(self) -> None:
         """Start over when vllm-mlx has another engine: it has another cache, too."""
         engine = self._find()
@@ -180,7 +203,7 @@ class VllmMlxEngine:
         if engine is self._engine:
             return
         self._generation += 1
-        self._engine, self._path = engine, None
+        self._engine, self._path, self._fingerprint = engine, None, None
         self._store = self._make_store(engine) if engine is not None and not unwarmable(engine) else None
         self._entries.clear()
         self._believed.clear()
@@ -211,6 +234,15 @@ class VllmMlxEngine:
         if not engine._loaded or engine._generation_executor is None:
             raise RenderError("the model is gone")
         return await engine._run_on_generation_worker(operation)
+
+
+def fingerprint_of(model: str) -> str:
+    """Names a model's files by what is in them; empty where they are not found."""
+    try:
+        folder = model_folder(model, os.environ, Path.home())
+        return digest_of({"model": weights_of(folder)}) if folder is not None else ""
+    except OSError:
+        return ""
 
 
 def unwarmable(engine: Any) -> str | None:

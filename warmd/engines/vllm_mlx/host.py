@@ -37,6 +37,7 @@ from warmd.engines.model_folder import ModelError, check_model_folder
 from warmd.engines.vllm_mlx.address import listen
 from warmd.engines.vllm_mlx.app import WithSite, attach_to_lifespan
 from warmd.engines.vllm_mlx.engine import VllmMlxEngine
+from warmd.engines.vllm_mlx.flags import parse_flags
 from warmd.engines.vllm_mlx.saving import saved_whole
 from warmd.errors import CannotStartError, UsageError
 from warmd.events import FOREIGN, make_event
@@ -65,13 +66,6 @@ class NotStartedError(CannotStartError):
 
     def __init__(self) -> None:
         super().__init__("vllm-mlx's server did not start; --log-level DEBUG shows what it says")
-
-
-class OursError(UsageError):
-    """A flag of vllm-mlx that ours takes the place of."""
-
-    def __init__(self) -> None:
-        super().__init__("--warm-prompts: with warmd the prompts file is given as --prompts")
 
 
 @dataclass(slots=True)
@@ -109,9 +103,7 @@ class Host:
             UsageError: vllm-mlx does not take these flags.
             CannotStartError: Something that trying again would not change.
         """
-        self._args = cli.create_parser().parse_args(["serve", *self.server_args])
-        if self._args.warm_prompts:
-            raise OursError
+        self._args = parse_flags(self.server_args)
         check_model_folder(self._args.model)
         foreign.adopt_loggers()
         stderr = sys.stderr

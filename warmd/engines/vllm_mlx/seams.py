@@ -17,6 +17,7 @@ TESTED = ">=0.6,<0.7"
 SEAMS: Seams = (
     # Parses every flag, loads the model and then calls `uvicorn.run(app, …)`: we put ours there.
     ("vllm_mlx.cli:create_parser", ()),
+    ("vllm_mlx.cli:argparse", ()),
     ("vllm_mlx.cli:serve_command", ("args",)),
     ("uvicorn:run", ("app",)),
     # The engine of the moment: resident, of several models, or the only one.
@@ -55,6 +56,7 @@ SEAMS: Seams = (
     ("vllm_mlx.memory_cache:MemoryAwarePrefixCache.remove", ("self", "tokens")),
     ("vllm_mlx.memory_cache:MemoryAwarePrefixCache.__contains__", ("self", "tokens")),
     ("vllm_mlx.memory_cache:MemoryAwarePrefixCache.save_to_disk", ("self", "cache_dir")),
+    ("vllm_mlx.memory_cache:MemoryAwarePrefixCache.load_from_disk", ("self", "cache_dir")),
     ("vllm_mlx.memory_cache:MemoryCacheConfig", ("min_prefix_tokens",)),
     ("vllm_mlx.memory_cache:estimate_kv_cache_memory", ("cache",)),
     # The simple engine's cache of system prompts.

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
-from warmd.engines.base import NoRoomError, Prefix, Warmed
+from warmd.engines.base import NoRoomError, Prefix, Warmed, source_of
 from warmd.engines.vllm_mlx.render import SystemPrefix
 
 ONLY_SYSTEM = "vllm-mlx's simple engine keeps system messages only (use --continuous-batching)"
@@ -44,7 +44,7 @@ class SimpleStore:
         size, name = len(prefix), _hash(system.text)
         if not system.tokens or not self._engine._supports_system_kv_cache:
             self._hashes[prefix.key] = ""
-            return Warmed(size, 0, 0, 0, note=ONLY_SYSTEM if not system.tokens else UNFIT)
+            return Warmed(size, 0, 0, 0, None, note=ONLY_SYSTEM if not system.tokens else UNFIT)
         places = self._engine._system_kv_capacity
         if name not in self._hashes.values() and len(set(self.held().values()) - {""}) >= places:
             raise NoRoomError(
@@ -60,8 +60,8 @@ class SimpleStore:
             async for _ in stream:
                 pass
         self._hashes[prefix.key] = name
-        note = ONLY_SYSTEM if system.tokens < size else None
-        return Warmed(size, size - reused, reused, self._bytes(name), note=note)
+        note, new = ONLY_SYSTEM if system.tokens < size else None, size - reused
+        return Warmed(size, new, reused, self._bytes(name), source_of(new), note=note)
 
     def look_up(self, system: SystemPrefix) -> int:
         """How many tokens of a request the engine would not prefill."""
