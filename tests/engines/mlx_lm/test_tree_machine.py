@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 from array import array
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -313,8 +314,18 @@ class WarmStoreMachine(RuleBasedStateMachine):
     def declare(self, prefixes: dict[str, Ids]) -> None:
         self.note_loss()
         self.expected.wanted = prefixes
-        self.store.declare([Prefix(tokens) for tokens in prefixes.values()])
+        with self.nothing_lost_for(prefixes.values()):
+            self.store.declare([Prefix(tokens) for tokens in prefixes.values()])
         self.expected.forget_useless()
+
+    @contextlib.contextmanager
+    def nothing_lost_for(self, prefixes: Collection[Ids]) -> Iterator[None]:
+        """Wanted prefixes go on from where they could before, also where state cannot be cut."""
+        before = {tokens: best_snapshot(self.store, tokens, len(tokens)) for tokens in prefixes}
+        yield
+        if self.store.checkpoints.max_bytes == ENOUGH:
+            for tokens, start in before.items():
+                assert start < MIN_SHARED or best_snapshot(self.store, tokens, len(tokens)) >= start
 
     def declare_tokens(self, documents: Sequence[Ids]) -> None:
         self.declare({key_of(tokens): tokens for tokens in documents if tokens})
@@ -440,7 +451,9 @@ class WarmStoreMachine(RuleBasedStateMachine):
         self.note_loss()
         known = list({**self.expected.held, **self.expected.wanted})
         keys = {known[number % len(known)] for number in numbers}
-        self.store.drop([*keys, "unknown"])
+        trusted = [tokens for key, tokens in self.expected.wanted.items() if key not in keys]
+        with self.nothing_lost_for(trusted):
+            self.store.drop([*keys, "unknown"])
         for key in keys:
             self.expected.drop(key, keys)
         self.expected.forget_useless()

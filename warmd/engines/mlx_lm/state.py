@@ -88,15 +88,20 @@ class Span:
         return self.rows_bytes + self.snapshot_bytes
 
 
+def next_below(node: Node[Span]) -> Node[Span]:
+    """The next node below with a snapshot; where several paths part before, or the only one ends, that one."""
+    while len(node.children) == 1:
+        (node,) = node.children.values()
+        if node.payload.snapshot is not None:
+            break
+    return node
+
+
 def gap(node: Node[Span]) -> int:
     """Tokens between the snapshots before and after a checkpoint."""
-    before, after = node.parent, node
+    before, after = node.parent, next_below(node)
     while before is not None and before.parent is not None and before.payload.snapshot is None:
         before = before.parent
-    while len(after.children) == 1:
-        (after,) = after.children.values()
-        if after.payload.snapshot is not None:
-            break
     if after.children and after.payload.snapshot is None:
         # Several paths go on from this one.
         return sys.maxsize
