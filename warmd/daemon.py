@@ -343,12 +343,7 @@ class Daemon:
         if is_news:
             costs = self._planner.costs(plan)
             known = all(self._ledger.slots[cost.key].prefix.size is not None for cost in costs)
-            prefixes = self._ledger.prefixes()
-            from_disk = self._engine.on_disk(
-                (prefixes[cost.key], cost.tokens - cost.own) for cost in costs if cost.fits
-            )
-            new_tokens = sum(cost.own for cost in costs if cost.fits) - from_disk
-            self._tell.plan(plan, generation, new_tokens if known else None, from_disk)
+            self._tell.plan(plan, generation, self._planner.foresee(costs, warmer) if known else None)
             for cost in costs if known else ():
                 self._tell.planned(self._ledger.slots[cost.key], cost)
 

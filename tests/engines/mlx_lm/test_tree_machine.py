@@ -24,14 +24,16 @@ from hypothesis.stateful import (
 
 from tests.engines.mlx_lm.toy_state import MIXES, Mix, ToyModel, assert_part, assert_rows, assert_state
 from tests.engines.mlx_lm.warming import make_provider, warm
-from warmd.engines.base import LiveRequest, Prefix, Warmed
+from warmd.engines.base import Foreseen, LiveRequest, Prefix, Warmed
 from warmd.engines.mlx_lm import layers
+from warmd.engines.mlx_lm.foresight import foresight
 from warmd.engines.mlx_lm.kvtree import MIN_SHARED, KVTree
 from warmd.engines.mlx_lm.layers import Kind
 from warmd.engines.mlx_lm.prefill import Prefill
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
 from warmd.engines.mlx_lm.state import Span
 from warmd.engines.mlx_lm.store import Checkpoints, WarmStore
+from warmd.memory.cost import Cost
 from warmd.radix import Node, pack
 
 Ids = tuple[int, ...]
@@ -420,6 +422,21 @@ class WarmStoreMachine(RuleBasedStateMachine):
     @rule(number=NUMBERS, other=PREFIXES, chunk=st.integers(1, 9))
     def warm_to_the_end(self, number: int, other: Ids, chunk: int) -> None:
         self.warm(self.choose(number, other), chunk)
+
+    @precondition(is_idle)
+    @rule(chunk=st.integers(1, 9))
+    def warm_all_as_foreseen(self, chunk: int) -> None:
+        """All that is missing, which takes what was foretold."""
+        missing = [t for key, t in self.expected.wanted.items() if key not in self.expected.held]
+        foreseen = self.foresee(missing)
+        for tokens, told in zip(missing, foreseen, strict=True):
+            before = self.model.computed
+            self.warm(tokens, chunk)
+            assert told == Foreseen(self.model.computed - before)
+
+    def foresee(self, documents: Sequence[Ids]) -> list[Foreseen]:
+        cost = Cost(0, constant=int(not self.expected.is_cuttable))
+        return foresight(self.store, None, cost).foresee([Prefix(tokens) for tokens in documents])
 
     @precondition(is_idle)
     @rule(number=NUMBERS, other=PREFIXES, chunk=st.integers(1, 9))

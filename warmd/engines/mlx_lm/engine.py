@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
 
 from warmd.disk.status import DiskStatus
-from warmd.engines.base import Held, Identity, LiveRequest, Prefix, Warmed
+from warmd.engines.base import Foreseen, Held, Identity, LiveRequest, Prefix, Warmed
 from warmd.engines.mlx_lm.desk import Job
+from warmd.engines.mlx_lm.foresight import foresight
 from warmd.engines.mlx_lm.orders import Declare, Drop, Warm, Worker
 from warmd.engines.mlx_lm.room import EngineRoom, LoadedModel, ModelGoneError
 from warmd.errors import RenderError
@@ -72,9 +73,10 @@ class MlxLmEngine:
     def server(self) -> None:
         """The engine is in this process."""
 
-    def on_disk(self, wanted: Iterable[tuple[Prefix, int]]) -> int:
-        """What the files say of themselves that have been looked at so far."""
-        return self._room.keeper.tokens_of(wanted) if self._room.keeper is not None else 0
+    def foresee(self, wanted: Sequence[tuple[Prefix, int]]) -> Sequence[Foreseen]:
+        """By what is held, also in part, and what the files say of themselves that have been looked at."""
+        seen = foresight(self._room.store, self._room.keeper, self._room.guard.cost)
+        return seen.foresee([prefix for prefix, _ in wanted])
 
     def declare(self, prefixes: Collection[Prefix]) -> None:
         """Leave them for the engine's thread, which gets to it before any warming that is asked for later."""

@@ -7,7 +7,7 @@ rest is bytes: one thread writes them, and each loading has one that reads.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from warmd.disk.cover import Use, uses_of
@@ -22,7 +22,7 @@ from warmd.disk.status import DiskStatus
 from warmd.disk.tell import Tell
 from warmd.disk.writer import Piece, Wanted, Writer, WriterSettings
 from warmd.engines.base import Prefix
-from warmd.engines.mlx_lm.choosing import choose, end_on_disk, requests_for
+from warmd.engines.mlx_lm.choosing import choose, find, requests_for
 from warmd.engines.mlx_lm.forms import Known, identity_of
 from warmd.engines.mlx_lm.guard import Guard
 from warmd.engines.mlx_lm.intake import Request
@@ -75,16 +75,15 @@ class Keeper:
         found = self.shelf.statistics()
         return DiskStatus(str(self.shelf.files.folder), found.files, found.nbytes, self.tell.problem)
 
-    def tokens_of(self, wanted: Iterable[tuple[Prefix, int]]) -> int:
-        """See `Engine.on_disk`. From any thread."""
-        known, records = self._known, self.shelf.records
-        if known is None or not records:
-            return 0
-        fitting = [record for record in records if record.identity_digest == known.digest]
-        return sum(
-            max(end_on_disk(fitting, form, prefix.packed, done) for form in known.forms.values()) - done
-            for prefix, done in wanted
-        )
+    def find(self, requests: Sequence[Request]) -> Choice:
+        """What there is on disk for requests, as of the last look at it. From any thread."""
+        known = self._known
+        return find(self.shelf.records if known is not None else (), requests, known.digest if known else "")
+
+    @property
+    def forms(self) -> Mapping[bool, Form]:
+        """How the loaded model's state is kept; empty while that is not known."""
+        return self._known.forms if self._known is not None else {}
 
     # --- what is loaded and wanted -----------------------------------------------------------------
 
@@ -169,7 +168,7 @@ class Keeper:
         known = self._known
         if known is None or not self._pace.is_worth(PATIENCE):
             return None
-        requests = requests_for(prefix, store, known.forms)
+        requests = requests_for(prefix.packed, known.forms, store.quantised_from, store.depth_of)
         if not requests:
             return None
         disk = Disk(

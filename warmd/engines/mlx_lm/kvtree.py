@@ -15,7 +15,7 @@ import mlx.core as mx
 from warmd.engines.mlx_lm import layers
 from warmd.engines.mlx_lm.layers import Kind, Rows
 from warmd.engines.mlx_lm.runs import rows_of
-from warmd.engines.mlx_lm.state import Layout, Run, Snapshot, Span, gap, next_below
+from warmd.engines.mlx_lm.state import Layout, Outline, Run, Snapshot, Span, gap, next_below
 from warmd.radix import Node, RadixTree, Sharing, Tokens
 
 MIN_SHARED = 16
@@ -118,6 +118,15 @@ class KVTree:
     def nodes(self) -> Iterable[Node[Span]]:
         """Every node but the root."""
         return (node for node in self._tree.root if node.parent is not None)
+
+    def outline(self) -> Outline:
+        """What of it other threads may look at."""
+        places = {id(self._tree.root): 0}
+        nodes: list[tuple[int, Tokens, bool]] = []
+        for node in self.nodes():
+            nodes.append((places[id(node.parent)], node.tokens, node.payload.snapshot is not None))
+            places[id(node)] = len(nodes)
+        return Outline(self._layout.is_cuttable, self._floor, nodes)
 
     # --- changing --------------------------------------------------------------------------------
 

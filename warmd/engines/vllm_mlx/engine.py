@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from vllm_mlx.engine.batched import BatchedEngine
 from vllm_mlx.engine.simple import SimpleEngine
 
 from warmd.config import WarmSettings
-from warmd.engines.base import Held, Identity, LiveRequest, Prefix, Warmed
+from warmd.engines.base import Foreseen, Held, Identity, LiveRequest, Prefix, Warmed, foresee_shared
 from warmd.engines.pace import Pace
 from warmd.engines.vllm_mlx.batched import BatchedStore
 from warmd.engines.vllm_mlx.render import RequestPath
@@ -85,9 +85,9 @@ class VllmMlxEngine:
     def server(self) -> None:
         """The engine is in this process."""
 
-    def on_disk(self, wanted: Iterable[tuple[Prefix, int]]) -> int:
-        """None that we know of."""
-        return 0
+    def foresee(self, wanted: Sequence[tuple[Prefix, int]]) -> Sequence[Foreseen]:
+        """What is shared is taken to be there."""
+        return foresee_shared(wanted)
 
     def declare(self, prefixes: Collection[Prefix]) -> None:
         """The cache finds by itself what prefixes share."""
