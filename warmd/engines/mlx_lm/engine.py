@@ -29,6 +29,9 @@ T = TypeVar("T")
 LOOK_UP_TEXT = "Verify: does this request start warm?"
 """A user text unlike every probe that prefixes are cut with."""
 
+REMOVAL_SECONDS = 1.0
+"""How long what is to be warmed anew waits for the removal of its files; then it goes on behind its back."""
+
 
 class MlxLmEngine:
     """An `Engine` over mlx-lm's server in this process.
@@ -138,6 +141,8 @@ class MlxLmEngine:
             # Still wanted, so it is to be computed anew. Not before: it would be written once more.
             if self._room.keeper is not None and doubtful:
                 self._room.keeper.distrust(doubtful)
+                with anyio.move_on_after(REMOVAL_SECONDS, shield=True):
+                    await anyio.to_thread.run_sync(self._room.keeper.remove_doomed, abandon_on_cancel=True)
 
     def _matched(self, tokens: list[int]) -> int:
         found = self._room.store.match(tokens)

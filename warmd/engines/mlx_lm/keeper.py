@@ -6,6 +6,7 @@ rest is bytes: one thread writes them, and each loading has one that reads.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -64,6 +65,8 @@ class Keeper:
         self._declared: Collection[Prefix] | None = None
         self._writer: Writer | None = None
         self._want_lock = threading.Lock()
+        self._made: Record | None = None
+        """Of the last piece, which may not be on disk yet."""
 
     def start(self, ask: Callable[[], Piece | None]) -> None:
         """Begin to write; `ask` gets a piece from the engine's thread, and waits for it."""
@@ -117,13 +120,14 @@ class Keeper:
 
         What another one goes along stays, as it stays in the tree and is served from there: a proof compares
         lengths, so one that fails says that something is missing, not that what is shared is wrong. The check
-        that does compare numbers rejects all files that it was computed from.
+        that does compare numbers rejects all files that it was computed from. `remove_doomed` removes them.
         """
         known, declared = self._known, self._declared or ()
+        made = self._made
         # Those of other models, or settings, are as good as before.
         records = [
             record
-            for record in self.shelf.records
+            for record in (*self.shelf.records, *((made,) if made is not None else ()))
             if known is not None and record.identity_digest == known.digest
         ]
         others = Sharing(prefix.packed for prefix in declared if prefix.key not in keys)
@@ -132,6 +136,13 @@ class Keeper:
                 shared = others.reach(prefix.packed)
                 uses = uses_of(records, prefix.packed)
                 self._discard([use.record for use in uses if use.end > shared])
+
+    def remove_doomed(self) -> None:
+        """Have removed at once what is not used again. On any thread that may wait for the disk."""
+        if self._writer is not None:
+            # Or the next process would use it. What the disk refuses now the writer tries again, and tells.
+            with contextlib.suppress(OSError):
+                self._writer.remove_doomed()
 
     def _discard(self, records: Sequence[Record]) -> None:
         self.shelf.forget(records)
@@ -152,7 +163,12 @@ class Keeper:
     def make_piece(self, store: WarmStore, guard: Guard | None) -> tuple[Piece | None] | None:
         """See `Pieces.make`. On the engine's thread."""
         known = self._known
-        return self._pieces.make(known, store, guard, self.tokens_per_s) if known is not None else (None,)
+        if known is None:
+            return (None,)
+        found = self._pieces.make(known, store, guard, self.tokens_per_s)
+        if found is not None and found[0] is not None:
+            self._made = found[0].record
+        return found
 
     # --- reading -----------------------------------------------------------------------------------
 
