@@ -354,16 +354,6 @@ def test_how_far_others_begin_like_some_tokens(items: list[Ids], tokens: Ids, wi
         assert sharing.reach(pack(tokens), without=left_out) == expected
 
 
-@given(st.lists(SEQUENCES, max_size=5), SEQUENCES)
-@SETTINGS
-def test_branch_points_are_where_some_prefix_that_goes_on_parts_from_another(
-    items: list[Ids], tokens: Ids
-) -> None:
-    sharing = Sharing(map(pack, items))
-    points = {item[:length] for item in items for length in sharing.branch_points(pack(item))}
-    assert sharing.is_branch_point(pack(tokens)) == (tokens in points)
-
-
 def test_examples_of_branch_points() -> None:
     tokens = [(1, 2, 3, 4), (1, 2, 5), (1, 2), (9,), (1, 2, 3, 4)]
     sharing = Sharing(map(pack, tokens))

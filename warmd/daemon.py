@@ -82,7 +82,7 @@ class Daemon:
         self._reloader = Reloader(path, self._settings, emit=emit, on_change=self._signal.set)
         self._started = time.monotonic()
         self._tasks: TaskGroup
-        self._is_ready = False
+        self._is_ready = self._is_resumed = False
         self._last_model: str | None = None
         self._generation = 0
         self._turnstile = Turnstile(self._settings.warm.concurrency, self._fill)
@@ -146,11 +146,12 @@ class Daemon:
             self._warmer.cancel(self._warmer.in_flight)
 
     def resume(self) -> None:
-        """Go on warming."""
+        """Go on warming, by a plan that counts what was done before."""
         if self._turnstile.is_closed:
             self._turnstile.is_closed = False
+            self._is_resumed = True
             self._tell.resumed()
-        self._fill()
+            self._signal.set()
 
     def rewarm(self, names: Collection[str] = ()) -> list[str]:
         """Render entries anew, free what is held of them and warm them again; returns their names.
@@ -340,19 +341,14 @@ class Daemon:
 
     def _report_plan(self, plan: Plan, generation: int, warmer: Warmer) -> None:
         is_news = generation != self._generation or not self._is_ready
-        is_news = is_news or any(item.key not in warmer.queued for item in plan.warm)
+        is_news = is_news or any(self._is_resumed or item.key not in warmer.queued for item in plan.warm)
         # What waits for its replacement has been told when that was planned.
         is_news = is_news or any(drop.after is None for drop in plan.drop)
-        self._generation = generation
+        self._generation, self._is_resumed = generation, False
         if is_news:
             costs = self._planner.costs(plan)
             known = all(self._ledger.slots[cost.key].prefix.size is not None for cost in costs)
-            prefixes = self._ledger.prefixes()
-            from_disk = self._engine.on_disk(
-                (prefixes[cost.key], cost.tokens - cost.own) for cost in costs if cost.fits
-            )
-            new_tokens = sum(cost.own for cost in costs if cost.fits) - from_disk
-            self._tell.plan(plan, generation, new_tokens if known else None, from_disk)
+            self._tell.plan(plan, generation, self._planner.foresee(costs, warmer) if known else None)
             for cost in costs if known else ():
                 self._tell.planned(self._ledger.slots[cost.key], cost)
 

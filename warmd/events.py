@@ -97,7 +97,8 @@ CATALOGUE: Mapping[str, Kind] = {
     "entry.planned": Kind(
         "info",
         ("entry", "tokens", "own_tokens", "shared_tokens", "kv_bytes", "fits"),
-        "what warming it will take, told before anything is prefilled; `kv_bytes` is null until it is known",
+        "what holding it will take, told before anything is prefilled: tokens of its own, and those that it "
+        "shares with others; `kv_bytes` is null until it is known",
     ),
     "entry.deferred": Kind(
         "warning",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import anyio
 
 from warmd.admission import EntryCost, Room, admit, entry_costs
-from warmd.engines.base import Engine
+from warmd.engines.base import Engine, Foreseen
 from warmd.ledger import Ledger
 from warmd.memory.readings import Memory
 from warmd.plan import Plan, make_plan
@@ -64,6 +66,15 @@ class Planner:
     def costs(self, plan: Plan) -> list[EntryCost]:
         """What each prefix that the plan warms, or puts off for want of memory, takes."""
         return entry_costs(plan, self._ledger.prefixes(), self._engine.cost(), self._sharing)
+
+    def foresee(self, costs: Sequence[EntryCost], warmer: Warmer) -> Foreseen:
+        """What warming these will take together, once what is being warmed is warm."""
+        prefixes = self._ledger.prefixes()
+        first = [prefixes[key] for key in warmer.in_flight if key in prefixes]
+        wanted = [(prefix, len(prefix)) for prefix in first]
+        wanted += [(prefixes[cost.key], cost.tokens - cost.own) for cost in costs if cost.fits]
+        found = self._engine.foresee(wanted)[len(first) :]
+        return Foreseen(sum(each.new_tokens for each in found), sum(each.disk_tokens for each in found))
 
     def declare(self, plan: Plan) -> None:
         """Tell the engine what is to be held, so that what prefixes share is there once."""

@@ -96,7 +96,11 @@ class Node(Generic[S]):
 
     def path_tokens(self) -> Tokens:
         """The ids from the root to the node's end."""
-        return sum((node.tokens for node in self.path()), NO_TOKENS)
+        # Not added up one by one: the first ones would be copied again and again.
+        found = array("q")
+        for node in self.path():
+            found.extend(node.tokens)
+        return found
 
     def __iter__(self) -> Iterator[Node[S]]:
         """The node and everything below it, parents first."""
@@ -262,11 +266,6 @@ class Sharing:
         """How many prefixes begin with all of these tokens (at least one)."""
         node, done = self._tree.walk(tokens)
         return node.payload if done == len(tokens) else 0
-
-    def is_branch_point(self, tokens: Tokens) -> bool:
-        """True when prefixes part after these tokens, or one ends there and another goes on."""
-        node, done = self._tree.walk(tokens)
-        return 0 < done == len(tokens) == node.end and bool(node.children)
 
     def branch_points(self, tokens: Tokens) -> frozenset[int]:
         """Where a prefix that was added parts from another, or another ends on its way.

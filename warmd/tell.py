@@ -8,7 +8,7 @@ from pathlib import Path
 
 from warmd import __version__
 from warmd.admission import EntryCost
-from warmd.engines.base import Identity, LiveRequest, Reported, Warmed
+from warmd.engines.base import Foreseen, Identity, LiveRequest, Reported, Warmed
 from warmd.errors import RenderError, VolatileError
 from warmd.events import Emit, make_event
 from warmd.ledger import Slot, problem_status
@@ -71,8 +71,8 @@ class Teller:
         """Nothing can be kept warm for a model."""
         self._emit(make_event("engine.unwarmable", model=identity.model, reason=identity.unwarmable))
 
-    def plan(self, plan: Plan, generation: int, new_tokens: int | None, disk_tokens: int) -> None:
-        """A plan was made; how many tokens it prefills, beside those from disk, may not be known."""
+    def plan(self, plan: Plan, generation: int, foreseen: Foreseen | None) -> None:
+        """A plan was made; what it takes may not be known."""
         self._emit(
             make_event(
                 "plan.made",
@@ -81,8 +81,8 @@ class Teller:
                 warm=len(plan.warm),
                 drop=len(plan.drop),
                 defer=len(plan.defer),
-                new_tokens=new_tokens,
-                disk_tokens=disk_tokens,
+                new_tokens=foreseen.new_tokens if foreseen is not None else None,
+                disk_tokens=foreseen.disk_tokens if foreseen is not None else 0,
             )
         )
 

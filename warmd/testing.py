@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -15,7 +15,16 @@ import anyio.lowlevel
 from warmd.clock import Clock
 from warmd.clock.moments import is_daily, unit_of
 from warmd.disk.status import DiskStatus
-from warmd.engines.base import EngineDiedError, Held, Identity, LiveRequest, Prefix, ServerStatus, Warmed
+from warmd.engines.base import (
+    EngineDiedError,
+    Foreseen,
+    Held,
+    Identity,
+    LiveRequest,
+    Prefix,
+    ServerStatus,
+    Warmed,
+)
 from warmd.errors import NotWarmableError, VolatileError
 from warmd.memory.cost import Cost
 from warmd.memory.readings import Memory
@@ -212,12 +221,14 @@ class FakeEngine:
         """What `be_elsewhere` said."""
         return self._server
 
-    def on_disk(self, wanted: Iterable[tuple[Prefix, int]]) -> int:
-        """What `keep_on_disk` said, less what will be held."""
-        return sum(
-            max(0, min(len(prefix), self._disk_tokens.get(self._names[prefix.key], 0)) - done)
-            for prefix, done in wanted
-        )
+    def foresee(self, wanted: Sequence[tuple[Prefix, int]]) -> Sequence[Foreseen]:
+        """What is shared is there, and on disk what `keep_on_disk` said."""
+        found = []
+        for prefix, shared in wanted:
+            on_disk = self._disk_tokens.get(self._names[prefix.key], 0)
+            reached = max(shared, min(len(prefix), on_disk))
+            found.append(Foreseen(len(prefix) - reached, reached - shared))
+        return found
 
     def declare(self, prefixes: Collection[Prefix]) -> None:
         """Remember them."""

@@ -200,6 +200,22 @@ async def test_pause_stops_what_runs_and_starts_nothing(path: Path) -> None:
         assert (await ask(it, "status"))["paused"] is False
 
 
+async def test_the_plan_is_told_anew_when_warming_goes_on(path: Path) -> None:
+    engine = FakeEngine()
+    gate = engine.hold("a")
+    async with running(path, entry("a"), engine=engine) as it:
+        await it.until(lambda: it.states() == {"a": "warming"})
+        await ask(it, "pause")
+        await it.until(lambda: it.states() == {"a": "pending"})
+        await anyio.wait_all_tasks_blocked()
+        before = len(it.events)
+        gate.set()
+        await ask(it, "resume")
+        await it.until(lambda: it.states() == {"a": "warm"})
+        told = ["daemon.resumed", "plan.made", "entry.planned", "entry.warming", "entry.warmed"]
+        assert [event.name for event in it.events[before:]] == told
+
+
 async def test_what_is_warm_stays_so_while_paused_and_what_is_removed_goes(path: Path) -> None:
     async with running(path, entry("a"), entry("b")) as it:
         await it.applied(1)

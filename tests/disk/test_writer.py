@@ -143,6 +143,63 @@ def test_what_turned_out_wrong_is_removed(disk: Disk) -> None:
     disk.until(lambda: disk.names() == set())
 
 
+def test_what_turned_out_wrong_is_removed_at_once_also_while_a_piece_is_waited_for(disk: Disk) -> None:
+    put(disk.files, A)
+    asked, gate = threading.Event(), threading.Event()
+
+    def next_piece() -> Piece | None:
+        asked.set()
+        gate.wait(PATIENCE)
+        return None
+
+    disk.write(wanted=[[0, 1]], next_piece=next_piece)
+    assert asked.wait(PATIENCE)
+    disk.writers[0].doom([A.record.name])
+    disk.writers[0].remove_doomed()
+    assert disk.names() == set()
+    gate.set()
+
+
+def test_a_piece_that_turned_out_wrong_before_it_was_written_does_not_stay(disk: Disk) -> None:
+    pieces = [A, B]
+
+    def next_piece() -> Piece | None:
+        if len(pieces) == 2:
+            disk.writers[0].doom([A.record.name])
+        return pieces.pop(0) if pieces else None
+
+    disk.writers = [Writer(Shelf(disk.files), WriterSettings(10**9), next_piece, disk.told.tell, retry=0.05)]
+    disk.writers[0].want(Wanted([], digest_of(IDENTITY)))
+    disk.writers[0].start()
+    disk.until(lambda: disk.told.names() == ["store.written"])
+    assert disk.names() == all_of(B)
+
+
+def test_what_could_not_be_removed_is_tried_again(disk: Disk) -> None:
+    class Stuck(Files):
+        left = 1
+
+        def remove(self, name: str) -> None:
+            self.left -= 1
+            if self.left >= 0:
+                raise OSError(errno.EIO, "stuck")
+            super().remove(name)
+
+    put(disk.files, A)
+    disk.write(files=Stuck(disk.files.folder), wanted=[[0, 1]])
+    disk.writers[0].doom([A.record.name])
+    disk.until(lambda: disk.names() == set())
+    assert [failed["reason"] for failed in disk.told.fields("store.failed")] == ["stuck"]
+
+
+def test_who_does_not_write_removes_nothing(disk: Disk) -> None:
+    put(disk.files, A)
+    writer = Writer(Shelf(disk.files), WriterSettings(), feed([]), disk.told.tell)
+    writer.doom([A.record.name])
+    writer.remove_doomed()
+    assert disk.names() == all_of(A)
+
+
 def test_a_file_that_nobody_can_use_is_removed_and_that_of_a_later_version_is_not(disk: Disk) -> None:
     cut, later = make_piece([7]), make_piece([8])
     for piece in (cut, later):

@@ -133,18 +133,29 @@ class Writer:
             self._doomed.update(names)
         self._news.set()
 
+    def remove_doomed(self) -> None:
+        """Do that now, where this is the process that writes. On any thread that may wait for the disk.
+
+        Raises:
+            OSError: The system refuses; it is tried again.
+        """
+        if self._lock is None:
+            return
+        with self._doomed_lock:
+            doomed, self._doomed = self._doomed, set()
+        try:
+            self._shelf.remove(doomed)
+        except OSError:
+            with self._doomed_lock:
+                self._doomed |= doomed
+            raise
+
     def report(self, errors: Iterable[DamagedError]) -> None:
         """Tell of files that cannot be used, and remove those that nobody else can use. From any thread."""
         for error in errors:
             self._tell.rejected(error.name, None, error.reason)
             if error.is_hopeless:
                 self.doom([error.name])
-
-    def _take_doomed(self) -> frozenset[str]:
-        with self._doomed_lock:
-            doomed = frozenset(self._doomed)
-            self._doomed.clear()
-        return doomed
 
     # --- on the thread ---------------------------------------------------------------------------
 
@@ -204,6 +215,10 @@ class Writer:
         self._make_room(size)
         self._claim()
         self._shelf.files.write(piece.record.name, piece.content)
+        if piece.record.name in self._doomed:
+            # It was made before that.
+            self.remove_doomed()
+            return
         self._shelf.add(piece.record)
         taken = time.monotonic() - began
         self._tell.written(piece.record, taken)
@@ -232,7 +247,8 @@ class Writer:
         ]
         self._shelf.touch(stale, now)
         damaged = {item.name for item in self._shelf.damaged if item.changed_at < now - grace}
-        self._shelf.remove(damaged | self._take_doomed())
+        self._shelf.remove(damaged)
+        self.remove_doomed()
         self._remove(expired(self._shelf.records, needed, now - grace), "no entry has wanted it for long")
         self._remove(surplus(self._shelf.records, needed, self._max_bytes()), "there is no room for it")
 

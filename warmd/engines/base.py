@@ -116,6 +116,24 @@ def source_of(new_tokens: int) -> Literal["prefill"] | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What warming one prefix will take, as far as that can be told beforehand.
+
+    Attributes:
+        new_tokens: To be prefilled.
+        disk_tokens: To be read from disk besides.
+    """
+
+    new_tokens: int
+    disk_tokens: int = 0
+
+
+def foresee_shared(wanted: Iterable[tuple[Prefix, int]]) -> list[Foreseen]:
+    """See `Engine.foresee`: where all that is shared is gone on from."""
+    return [Foreseen(len(prefix) - shared) for prefix, shared in wanted]
+
+
+@dataclass(frozen=True, slots=True)
 class Held:
     """One prefix that the engine holds now.
 
@@ -227,11 +245,12 @@ class Engine(Protocol):
     def server(self) -> ServerStatus | None:
         """The server that this talks to; None where the engine is in this process."""
 
-    def on_disk(self, wanted: Iterable[tuple[Prefix, int]]) -> int:
-        """Tokens that warming these prefixes would read from disk, as far as that can be told beforehand.
+    def foresee(self, wanted: Sequence[tuple[Prefix, int]]) -> Sequence[Foreseen]:
+        """What warming these prefixes will take, one after the other; called before they are declared.
 
         Args:
-            wanted: Each with the number of its first tokens that will be held by then.
+            wanted: Each with how many tokens it has in common with those that are warm or come before it:
+                what there is to go on from, where an engine does not know better.
         """
 
     def declare(self, prefixes: Collection[Prefix]) -> None:

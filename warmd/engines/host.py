@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -11,7 +11,16 @@ from typing import Any, TypeVar
 import anyio
 import anyio.to_thread
 
-from warmd.engines.base import Held, Identity, LiveRequest, Prefix, Warmed, source_of
+from warmd.engines.base import (
+    Foreseen,
+    Held,
+    Identity,
+    LiveRequest,
+    Prefix,
+    Warmed,
+    foresee_shared,
+    source_of,
+)
 from warmd.engines.host_text import HostText
 from warmd.errors import WarmdError
 from warmd.prefix import find_prefix
@@ -86,9 +95,9 @@ class HostEngine:
     def server(self) -> None:
         """The engine is in this process."""
 
-    def on_disk(self, wanted: Iterable[tuple[Prefix, int]]) -> int:
-        """None that we know of."""
-        return 0
+    def foresee(self, wanted: Sequence[tuple[Prefix, int]]) -> Sequence[Foreseen]:
+        """What is shared is taken to be there."""
+        return foresee_shared(wanted)
 
     def declare(self, prefixes: Collection[Prefix]) -> None:
         """The host has its own idea of what prefixes share."""

@@ -10,15 +10,18 @@ from warmd.disk.files import Files
 from warmd.disk.identity import weights_of
 from warmd.disk.tell import Tell
 from warmd.disk.writer import Piece, WriterSettings
-from warmd.engines.base import Prefix, Warmed
+from warmd.engines.base import Foreseen, Prefix, Warmed
+from warmd.engines.mlx_lm.foresight import foresight
 from warmd.engines.mlx_lm.forms import forms_of
 from warmd.engines.mlx_lm.guard import Guard
 from warmd.engines.mlx_lm.keeper import Keeper
+from warmd.engines.mlx_lm.layers import Kind
 from warmd.engines.mlx_lm.measure import trace
 from warmd.engines.mlx_lm.prefill import Prefill
 from warmd.engines.mlx_lm.store import WarmStore
 from warmd.engines.mlx_lm.warming import Warming
 from warmd.events import Event
+from warmd.memory.cost import Cost
 
 
 class Start:
@@ -61,9 +64,11 @@ class Start:
         self.keeper.declare(wanted)
         self.store.declare(wanted)
 
-    def on_disk(self, tokens: Sequence[int], done: int = 0) -> int:
-        """What a plan would be told of it."""
-        return self.keeper.tokens_of([(Prefix(tuple(tokens)), done)])
+    def foresee(self, *prefixes: Sequence[int]) -> list[Foreseen]:
+        """What a plan would be told of them."""
+        kinds = self.keeper.forms[False].kinds
+        cost = Cost(0, constant=int(Kind.SNAPSHOT in kinds))
+        return foresight(self.store, self.keeper, cost).foresee([Prefix(tuple(each)) for each in prefixes])
 
     def warm(self, tokens: Sequence[int], chunk: int = 9) -> Warmed:
         """Load and prefill a prefix, which is declared before, as the daemon does."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import mlx_lm
 import pytest
 from mlx_lm.models.cache import KVCache
 
-from tests.engines.mlx_lm.warming import make_provider
+from tests.architectures import build
+from tests.engines.mlx_lm.keeping import Start, make_weights
+from tests.engines.mlx_lm.warming import ids, make_provider
 from tests.toys import make_model
 from warmd.disk.errors import NotNowError
 from warmd.disk.files import Files
@@ -87,3 +90,33 @@ async def test_what_is_dropped_is_given_back_to_the_system() -> None:
             assert room.desk.step()
     assert before - mx.get_active_memory() > 2 * 1000 * 4 * 64 * 4 * 0.9
     assert mx.get_cache_memory() == 0
+
+
+async def test_files_of_what_is_to_be_warmed_anew_are_gone_before_that(tmp_path: Path) -> None:
+    """A warming under way holds the writer up, and a process that is killed then starts on what is there."""
+    tokens = ids(60)
+    provider = make_provider(build("llama"))
+    start = Start(tmp_path / "kv", make_weights(tmp_path / "model"), provider)
+    start.warm(tokens)
+    start.write()
+    room = EngineRoom(start.store, Guard(Limit(None, 0)), Pace(256, 0.25), start.keeper)
+    asked, gate = threading.Event(), threading.Event()
+
+    def ask() -> None:
+        asked.set()
+        gate.wait(20)
+
+    start.keeper.start(ask)
+    engine = MlxLmEngine(room, provider, asyncio.get_running_loop())
+    prefix = Prefix(tuple(tokens))
+    engine.declare([prefix])
+    assert await anyio.to_thread.run_sync(asked.wait, 20)
+    assert list((tmp_path / "kv").glob("*.safetensors")) != []
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(engine.drop, [prefix.key])
+            await anyio.wait_all_tasks_blocked()
+            while room.desk.step():
+                pass
+    assert list((tmp_path / "kv").glob("*.safetensors")) == []
+    gate.set()

@@ -14,7 +14,7 @@ from tests.engines.mlx_lm.test_tree_machine import assert_bytes, assert_links, a
 from tests.engines.mlx_lm.test_tree_memory import active
 from tests.engines.mlx_lm.toy_state import MIXES, ToyModel, assert_state
 from tests.engines.mlx_lm.warming import ids, make_provider
-from warmd.engines.base import Prefix
+from warmd.engines.base import Foreseen, Prefix
 from warmd.engines.mlx_lm import layers
 from warmd.engines.mlx_lm.store import Checkpoints, WarmStore
 
@@ -80,11 +80,17 @@ def test_a_restart_costs_no_prefill(disk: Disk) -> None:
     assert len(written) >= 3
     assert first.write() == []
     second = disk.start(*prefixes)
-    assert second.on_disk(ids(61)) == 0
+    assert second.foresee(ids(61)) == [Foreseen(61)]
     second.keeper.shelf.refresh()
-    assert [second.on_disk(tokens) for tokens in prefixes] == [61, 50, 45]
-    assert second.on_disk(ids(61), done=61) == 0
+    assert [second.foresee(tokens) for tokens in prefixes] == [
+        [Foreseen(0, 61)],
+        [Foreseen(0, 50)],
+        [Foreseen(0, 45)],
+    ]
+    foreseen = second.foresee(*prefixes)
     warmed = [second.warm(tokens) for tokens in prefixes]
+    assert [Foreseen(each.new_tokens, each.disk_tokens) for each in warmed] == foreseen
+    assert second.foresee(*prefixes) == [Foreseen(0)] * 3
     assert [each.new_tokens for each in warmed] == [0, 0, 0]
     assert [each.source for each in warmed[:2]] == ["disk", "disk"]
     assert [each.reused_tokens + each.disk_tokens for each in warmed] == [61, 50, 45]
@@ -103,9 +109,9 @@ def test_after_an_edit_what_is_shared_comes_from_disk(name: str, disk: Disk) -> 
     edited = ids(50) + ids(20, seed=5)
     second = disk.start(edited)
     second.keeper.shelf.refresh()
-    told = second.on_disk(edited)
+    told = second.foresee(edited)
     warmed = second.warm(edited)
-    assert told == warmed.disk_tokens
+    assert told == [Foreseen(warmed.new_tokens, warmed.disk_tokens)]
     assert disk.assert_right(second, edited) == 70
     # A cut anywhere, or the last checkpoint before the edit.
     assert warmed.disk_tokens == (50 if name in ("cuttable", "quantised") else 48)
@@ -113,6 +119,18 @@ def test_after_an_edit_what_is_shared_comes_from_disk(name: str, disk: Disk) -> 
     third = disk.start(ids(61), edited)
     assert [third.warm(tokens).new_tokens for tokens in (edited, ids(61))] == [0, 0]
     assert [disk.assert_right(third, tokens) for tokens in (edited, ids(61))] == [70, 61]
+
+
+@pytest.mark.parametrize("name", ["quantised", "quantised hybrid"])
+def test_quantised_state_that_is_too_short_to_be_used_is_not_foretold(disk: Disk) -> None:
+    first = disk.start(ids(61))
+    first.warm(ids(61))
+    first.write()
+    edited = ids(20) + ids(30, seed=5)
+    second = disk.start(edited)
+    second.keeper.shelf.refresh()
+    assert second.foresee(edited) == [Foreseen(50)]
+    assert second.warm(edited).new_tokens == 50
 
 
 @every_mix
@@ -152,8 +170,10 @@ def test_whatever_is_missing_is_prefilled_and_right(name: str, tmp_path: Path) -
             known.append(base[:cut] + ids(random.randint(1, 60), seed=random.randint(1, 5)))
         wanted = random.sample(known, min(len(known), 3))
         start = disk.start(*wanted)
-        for tokens in wanted:
+        start.keeper.shelf.refresh()
+        for tokens, told in zip(wanted, start.foresee(*wanted), strict=True):
             warmed = start.warm(tokens)
+            assert told == Foreseen(warmed.new_tokens, warmed.disk_tokens)
             assert warmed.new_tokens + warmed.reused_tokens + warmed.disk_tokens == len(tokens)
             assert disk.assert_right(start, tokens) == len(tokens)
         assert_whole(start.store)

@@ -479,6 +479,17 @@ def test_what_is_dropped_although_it_is_wanted_is_not_read_again(disk: Disk) -> 
 
 
 @llama
+def test_what_is_dropped_while_a_file_of_it_is_written_is_not_read_again(disk: Disk) -> None:
+    start = disk.start()
+    start.declare(ONE)
+    start.warm(ONE)
+    while (found := start.keeper.make_piece(start.store, None)) is None or found[0] is None:
+        pass
+    start.keeper.distrust([Prefix(tuple(ONE)).key])
+    assert [item.name for item in start.keeper.shelf.damaged] == [found[0].record.name]
+
+
+@llama
 def test_what_is_shared_by_those_only_that_are_dropped_is_not_read_again(disk: Disk) -> None:
     disk.fill()
     start = disk.start()

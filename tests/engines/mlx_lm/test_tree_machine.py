@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 from array import array
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -23,14 +24,16 @@ from hypothesis.stateful import (
 
 from tests.engines.mlx_lm.toy_state import MIXES, Mix, ToyModel, assert_part, assert_rows, assert_state
 from tests.engines.mlx_lm.warming import make_provider, warm
-from warmd.engines.base import LiveRequest, Prefix, Warmed
+from warmd.engines.base import Foreseen, LiveRequest, Prefix, Warmed
 from warmd.engines.mlx_lm import layers
+from warmd.engines.mlx_lm.foresight import foresight
 from warmd.engines.mlx_lm.kvtree import MIN_SHARED, KVTree
 from warmd.engines.mlx_lm.layers import Kind
 from warmd.engines.mlx_lm.prefill import Prefill
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
 from warmd.engines.mlx_lm.state import Span
 from warmd.engines.mlx_lm.store import Checkpoints, WarmStore
+from warmd.memory.cost import Cost
 from warmd.radix import Node, pack
 
 Ids = tuple[int, ...]
@@ -313,8 +316,18 @@ class WarmStoreMachine(RuleBasedStateMachine):
     def declare(self, prefixes: dict[str, Ids]) -> None:
         self.note_loss()
         self.expected.wanted = prefixes
-        self.store.declare([Prefix(tokens) for tokens in prefixes.values()])
+        with self.nothing_lost_for(prefixes.values()):
+            self.store.declare([Prefix(tokens) for tokens in prefixes.values()])
         self.expected.forget_useless()
+
+    @contextlib.contextmanager
+    def nothing_lost_for(self, prefixes: Collection[Ids]) -> Iterator[None]:
+        """Wanted prefixes go on from where they could before, also where state cannot be cut."""
+        before = {tokens: best_snapshot(self.store, tokens, len(tokens)) for tokens in prefixes}
+        yield
+        if self.store.checkpoints.max_bytes == ENOUGH:
+            for tokens, start in before.items():
+                assert start < MIN_SHARED or best_snapshot(self.store, tokens, len(tokens)) >= start
 
     def declare_tokens(self, documents: Sequence[Ids]) -> None:
         self.declare({key_of(tokens): tokens for tokens in documents if tokens})
@@ -411,6 +424,21 @@ class WarmStoreMachine(RuleBasedStateMachine):
         self.warm(self.choose(number, other), chunk)
 
     @precondition(is_idle)
+    @rule(chunk=st.integers(1, 9))
+    def warm_all_as_foreseen(self, chunk: int) -> None:
+        """All that is missing, which takes what was foretold."""
+        missing = [t for key, t in self.expected.wanted.items() if key not in self.expected.held]
+        foreseen = self.foresee(missing)
+        for tokens, told in zip(missing, foreseen, strict=True):
+            before = self.model.computed
+            self.warm(tokens, chunk)
+            assert told == Foreseen(self.model.computed - before)
+
+    def foresee(self, documents: Sequence[Ids]) -> list[Foreseen]:
+        cost = Cost(0, constant=int(not self.expected.is_cuttable))
+        return foresight(self.store, None, cost).foresee([Prefix(tokens) for tokens in documents])
+
+    @precondition(is_idle)
     @rule(number=NUMBERS, other=PREFIXES, chunk=st.integers(1, 9))
     def begin_warming(self, number: int, other: Ids, chunk: int) -> None:
         self.running = self.begin(self.choose(number, other), chunk)
@@ -440,7 +468,9 @@ class WarmStoreMachine(RuleBasedStateMachine):
         self.note_loss()
         known = list({**self.expected.held, **self.expected.wanted})
         keys = {known[number % len(known)] for number in numbers}
-        self.store.drop([*keys, "unknown"])
+        trusted = [tokens for key, tokens in self.expected.wanted.items() if key not in keys]
+        with self.nothing_lost_for(trusted):
+            self.store.drop([*keys, "unknown"])
         for key in keys:
             self.expected.drop(key, keys)
         self.expected.forget_useless()

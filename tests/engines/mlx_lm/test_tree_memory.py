@@ -260,6 +260,36 @@ def test_a_place_where_nothing_can_start_is_not_kept(name: str) -> None:
     assert bench.store.warm_bytes == 0
 
 
+@hybrids
+def test_what_a_prefix_that_is_not_warm_yet_would_go_on_from_stays_when_others_go(name: str) -> None:
+    bench, tokens = Bench(name, spacing=100), ids(61)
+    shared = max(40, MIXES[name].quantised_from or 0)
+    other = tokens[:shared] + ids(20, seed=2)
+    bench.declare(tokens, other)
+    bench.warm(tokens)
+    bench.declare(other)
+    bench.drop(tokens)
+    assert bench.matched(other) == shared
+    assert bench.warm(other) == 20
+
+
+@hybrids
+def test_the_last_checkpoint_before_an_edit_serves_what_is_to_be_warmed(name: str) -> None:
+    bench, tokens = Bench(name, spacing=30, max_bytes=0), ids(100)
+    bench.store.checkpoints = Checkpoints(30, LARGE)
+    bench.declare(tokens)
+    bench.warm(tokens)
+    edited = tokens[:70] + ids(20, seed=2)
+    bench.declare(edited)
+    bench.store.free_checkpoints()
+    assert bench.matched(edited) == 60
+    assert bench.store.checkpoint_bytes == 0
+    bench.warm(edited)
+    bench.drop(tokens)
+    assert bench.store.free_checkpoints()
+    assert bench.matched(edited[:-1]) == 0
+
+
 # --- checkpoints -----------------------------------------------------------------------------------
 
 

@@ -11,13 +11,23 @@ import hashlib
 import itertools
 import json
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import anyio
 
-from warmd.engines.base import Held, Identity, LiveRequest, Prefix, Reported, ServerStatus, source_of
+from warmd.engines.base import (
+    Foreseen,
+    Held,
+    Identity,
+    LiveRequest,
+    Prefix,
+    Reported,
+    ServerStatus,
+    foresee_shared,
+    source_of,
+)
 from warmd.engines.http.server import AnswerError, ChatServer, UnreachableError, Usage
 from warmd.errors import NotWarmableError
 from warmd.events import Emit, make_event
@@ -105,9 +115,9 @@ class HttpEngine:
         problem = self._problem or (self._identity.unwarmable if self._identity is not None else None)
         return ServerStatus(self._server.base_url, problem)
 
-    def on_disk(self, wanted: Iterable[tuple[Prefix, int]]) -> int:
-        """None that we know of."""
-        return 0
+    def foresee(self, wanted: Sequence[tuple[Prefix, int]]) -> Sequence[Foreseen]:
+        """What is shared is taken to be there."""
+        return foresee_shared(wanted)
 
     def declare(self, prefixes: Collection[Prefix]) -> None:
         """Keep the requests of these prefixes only."""

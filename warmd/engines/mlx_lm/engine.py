@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
 
 from warmd.disk.status import DiskStatus
-from warmd.engines.base import Held, Identity, LiveRequest, Prefix, Warmed
+from warmd.engines.base import Foreseen, Held, Identity, LiveRequest, Prefix, Warmed
 from warmd.engines.mlx_lm.desk import Job
+from warmd.engines.mlx_lm.foresight import foresight
 from warmd.engines.mlx_lm.orders import Declare, Drop, Warm, Worker
 from warmd.engines.mlx_lm.room import EngineRoom, LoadedModel, ModelGoneError
 from warmd.errors import RenderError
@@ -27,6 +28,9 @@ T = TypeVar("T")
 
 LOOK_UP_TEXT = "Verify: does this request start warm?"
 """A user text unlike every probe that prefixes are cut with."""
+
+REMOVAL_SECONDS = 1.0
+"""How long what is to be warmed anew waits for the removal of its files; then it goes on behind its back."""
 
 
 class MlxLmEngine:
@@ -77,9 +81,10 @@ class MlxLmEngine:
     def server(self) -> None:
         """The engine is in this process."""
 
-    def on_disk(self, wanted: Iterable[tuple[Prefix, int]]) -> int:
-        """What the files say of themselves that have been looked at so far."""
-        return self._room.keeper.tokens_of(wanted) if self._room.keeper is not None else 0
+    def foresee(self, wanted: Sequence[tuple[Prefix, int]]) -> Sequence[Foreseen]:
+        """By what is held, also in part, and what the files say of themselves that have been looked at."""
+        seen = foresight(self._room.store, self._room.keeper, self._room.guard.cost)
+        return seen.foresee([prefix for prefix, _ in wanted])
 
     def declare(self, prefixes: Collection[Prefix]) -> None:
         """Leave them for the engine's thread, which gets to it before any warming that is asked for later."""
@@ -141,6 +146,8 @@ class MlxLmEngine:
             # Still wanted, so it is to be computed anew. Not before: it would be written once more.
             if self._room.keeper is not None and doubtful:
                 self._room.keeper.distrust(doubtful)
+                with anyio.move_on_after(REMOVAL_SECONDS, shield=True):
+                    await anyio.to_thread.run_sync(self._room.keeper.remove_doomed, abandon_on_cancel=True)
 
     def _matched(self, tokens: list[int]) -> int:
         found = self._room.store.match(tokens)

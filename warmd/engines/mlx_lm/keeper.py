@@ -6,8 +6,9 @@ rest is bytes: one thread writes them, and each loading has one that reads.
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from warmd.disk.cover import Use, uses_of
@@ -22,7 +23,7 @@ from warmd.disk.status import DiskStatus
 from warmd.disk.tell import Tell
 from warmd.disk.writer import Piece, Wanted, Writer, WriterSettings
 from warmd.engines.base import Prefix
-from warmd.engines.mlx_lm.choosing import choose, end_on_disk, requests_for
+from warmd.engines.mlx_lm.choosing import choose, find, requests_for
 from warmd.engines.mlx_lm.forms import Known, identity_of
 from warmd.engines.mlx_lm.guard import Guard
 from warmd.engines.mlx_lm.intake import Request
@@ -64,6 +65,8 @@ class Keeper:
         self._declared: Collection[Prefix] | None = None
         self._writer: Writer | None = None
         self._want_lock = threading.Lock()
+        self._made: Record | None = None
+        """Of the last piece, which may not be on disk yet."""
 
     def start(self, ask: Callable[[], Piece | None]) -> None:
         """Begin to write; `ask` gets a piece from the engine's thread, and waits for it."""
@@ -75,16 +78,15 @@ class Keeper:
         found = self.shelf.statistics()
         return DiskStatus(str(self.shelf.files.folder), found.files, found.nbytes, self.tell.problem)
 
-    def tokens_of(self, wanted: Iterable[tuple[Prefix, int]]) -> int:
-        """See `Engine.on_disk`. From any thread."""
-        known, records = self._known, self.shelf.records
-        if known is None or not records:
-            return 0
-        fitting = [record for record in records if record.identity_digest == known.digest]
-        return sum(
-            max(end_on_disk(fitting, form, prefix.packed, done) for form in known.forms.values()) - done
-            for prefix, done in wanted
-        )
+    def find(self, requests: Sequence[Request]) -> Choice:
+        """What there is on disk for requests, as of the last look at it. From any thread."""
+        known = self._known
+        return find(self.shelf.records if known is not None else (), requests, known.digest if known else "")
+
+    @property
+    def forms(self) -> Mapping[bool, Form]:
+        """How the loaded model's state is kept; empty while that is not known."""
+        return self._known.forms if self._known is not None else {}
 
     # --- what is loaded and wanted -----------------------------------------------------------------
 
@@ -118,13 +120,14 @@ class Keeper:
 
         What another one goes along stays, as it stays in the tree and is served from there: a proof compares
         lengths, so one that fails says that something is missing, not that what is shared is wrong. The check
-        that does compare numbers rejects all files that it was computed from.
+        that does compare numbers rejects all files that it was computed from. `remove_doomed` removes them.
         """
         known, declared = self._known, self._declared or ()
+        made = self._made
         # Those of other models, or settings, are as good as before.
         records = [
             record
-            for record in self.shelf.records
+            for record in (*self.shelf.records, *((made,) if made is not None else ()))
             if known is not None and record.identity_digest == known.digest
         ]
         others = Sharing(prefix.packed for prefix in declared if prefix.key not in keys)
@@ -133,6 +136,13 @@ class Keeper:
                 shared = others.reach(prefix.packed)
                 uses = uses_of(records, prefix.packed)
                 self._discard([use.record for use in uses if use.end > shared])
+
+    def remove_doomed(self) -> None:
+        """Have removed at once what is not used again. On any thread that may wait for the disk."""
+        if self._writer is not None:
+            # Or the next process would use it. What the disk refuses now the writer tries again, and tells.
+            with contextlib.suppress(OSError):
+                self._writer.remove_doomed()
 
     def _discard(self, records: Sequence[Record]) -> None:
         self.shelf.forget(records)
@@ -153,7 +163,12 @@ class Keeper:
     def make_piece(self, store: WarmStore, guard: Guard | None) -> tuple[Piece | None] | None:
         """See `Pieces.make`. On the engine's thread."""
         known = self._known
-        return self._pieces.make(known, store, guard, self.tokens_per_s) if known is not None else (None,)
+        if known is None:
+            return (None,)
+        found = self._pieces.make(known, store, guard, self.tokens_per_s)
+        if found is not None and found[0] is not None:
+            self._made = found[0].record
+        return found
 
     # --- reading -----------------------------------------------------------------------------------
 
@@ -169,7 +184,7 @@ class Keeper:
         known = self._known
         if known is None or not self._pace.is_worth(PATIENCE):
             return None
-        requests = requests_for(prefix, store, known.forms)
+        requests = requests_for(prefix.packed, known.forms, store.quantised_from, store.depth_of)
         if not requests:
             return None
         disk = Disk(

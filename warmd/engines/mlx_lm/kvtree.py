@@ -15,7 +15,7 @@ import mlx.core as mx
 from warmd.engines.mlx_lm import layers
 from warmd.engines.mlx_lm.layers import Kind, Rows
 from warmd.engines.mlx_lm.runs import rows_of
-from warmd.engines.mlx_lm.state import Layout, Run, Snapshot, Span, gap
+from warmd.engines.mlx_lm.state import Layout, Outline, Run, Snapshot, Span, gap, next_below
 from warmd.radix import Node, RadixTree, Sharing, Tokens
 
 MIN_SHARED = 16
@@ -118,6 +118,15 @@ class KVTree:
     def nodes(self) -> Iterable[Node[Span]]:
         """Every node but the root."""
         return (node for node in self._tree.root if node.parent is not None)
+
+    def outline(self) -> Outline:
+        """What of it other threads may look at."""
+        places = {id(self._tree.root): 0}
+        nodes: list[tuple[int, Tokens, bool]] = []
+        for node in self.nodes():
+            nodes.append((places[id(node.parent)], node.tokens, node.payload.snapshot is not None))
+            places[id(node)] = len(nodes)
+        return Outline(self._layout.is_cuttable, self._floor, nodes)
 
     # --- changing --------------------------------------------------------------------------------
 
@@ -311,8 +320,12 @@ class KVTree:
                 self._simplify(child.parent)
 
     def _is_point(self, node: Node[Span]) -> bool:
-        """True when a wanted prefix will part from the others here."""
-        return node.end >= MIN_SHARED and self._wanted.is_branch_point(node.path_tokens())
+        """True when this is the last place on the path from which some wanted prefix can go on.
+
+        There it parts from the others, or from what is held although nobody wants it any more.
+        """
+        count = self._wanted.count
+        return node.end >= MIN_SHARED and count(node.path_tokens()) > count(next_below(node).path_tokens())
 
     def _fold(self, node: Node[Span], child: Node[Span]) -> None:
         upper, lower = node.payload, child.payload
@@ -334,7 +347,7 @@ class KVTree:
     # --- checkpoints -----------------------------------------------------------------------------
 
     def checkpoints(self) -> list[Node[Span]]:
-        """Nodes whose snapshot is a checkpoint only: nothing ends, was stopped, parts or will part there."""
+        """Nodes whose snapshot is a checkpoint only: nothing ends, was stopped, parts or will go on there."""
         return [
             node
             for node in self.nodes()

@@ -28,6 +28,13 @@ class Choice:
     request: Request
     uses: Sequence[Use]
 
+    @property
+    def end(self) -> int:
+        """So many tokens are there once they are loaded: where not all can be cut, up to a snapshot."""
+        is_cuttable = self.request.form.is_cuttable
+        ends = (use.end for use in self.uses if is_cuttable or use.has_snapshot)
+        return max(ends, default=self.request.done)
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
@@ -147,11 +154,11 @@ class Loading:
     def _begin(self, uses: Sequence[Use]) -> bool:
         if not uses or self._choice is None:
             return True
-        if self._guard is not None and not self._guard.has_room(self._takes(self._guard, uses)):
+        if self._guard is not None and not self._guard.has_room(self._takes(self._guard, self._choice)):
             # Prefilling will say how much there would have to be.
             self.abandon()
             return True
-        tokens = max(use.end for use in uses) - self._choice.request.done
+        tokens = self._choice.end - self._choice.request.done
         rates = [use.record.tokens_per_s for use in uses if use.record.tokens_per_s]
         self._allowed = allowed_seconds(tokens, self._disk.tokens_per_s() or max(rates, default=None))
         self._seconds = 0.0
@@ -160,13 +167,12 @@ class Loading:
             return True
         return False
 
-    def _takes(self, guard: Guard, uses: Sequence[Use]) -> int:
+    @staticmethod
+    def _takes(guard: Guard, choice: Choice) -> int:
         """Bytes: of the files, and besides of reading them, or of going on where they end too soon."""
-        size, largest = sum(use.record.nbytes for use in uses), max(use.record.nbytes for use in uses)
-        tokens = len(self._choice.request.tokens) if self._choice is not None else 0
-        is_part = max(use.end for use in uses) < tokens
-        rest = guard.cost.peak(tokens) if is_part and guard.cost is not None else 0
-        return size + max(2 * largest, rest)
+        sizes, tokens = [use.record.nbytes for use in choice.uses], len(choice.request.tokens)
+        rest = guard.cost.peak(tokens) if choice.end < tokens and guard.cost is not None else 0
+        return sum(sizes) + max(2 * max(sizes), rest)
 
     def _is_late(self) -> bool:
         if self._seconds <= self._allowed:

@@ -11,7 +11,7 @@ import mlx.core as mx
 
 from warmd.engines.mlx_lm import layers
 from warmd.engines.mlx_lm.layers import Kind, Rows
-from warmd.radix import Node
+from warmd.radix import Node, Tokens
 
 Snapshot = list[Any]
 """Copies of the parts of kind SNAPSHOT at one position, None for every other part."""
@@ -88,15 +88,36 @@ class Span:
         return self.rows_bytes + self.snapshot_bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """Where prefills can go on from in a tree, for other threads: nodes without state.
+
+    Attributes:
+        is_cuttable: Anywhere, and not only where there is a snapshot.
+        floor: The least length that can be gone on from.
+        nodes: Each with its parent's place (0 is the root, 1 the first of these), its own tokens, and whether
+            a snapshot is at its end.
+    """
+
+    is_cuttable: bool
+    floor: int
+    nodes: Sequence[tuple[int, Tokens, bool]] = ()
+
+
+def next_below(node: Node[Span]) -> Node[Span]:
+    """The next node below with a snapshot; where paths part before, or the only one ends, that one."""
+    while len(node.children) == 1:
+        (node,) = node.children.values()
+        if node.payload.snapshot is not None:
+            break
+    return node
+
+
 def gap(node: Node[Span]) -> int:
     """Tokens between the snapshots before and after a checkpoint."""
-    before, after = node.parent, node
+    before, after = node.parent, next_below(node)
     while before is not None and before.parent is not None and before.payload.snapshot is None:
         before = before.parent
-    while len(after.children) == 1:
-        (after,) = after.children.values()
-        if after.payload.snapshot is not None:
-            break
     if after.children and after.payload.snapshot is None:
         # Several paths go on from this one.
         return sys.maxsize

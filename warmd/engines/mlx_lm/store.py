@@ -13,7 +13,7 @@ import mlx.core as mx
 
 from warmd.engines.base import Held, Prefix
 from warmd.engines.mlx_lm.kvtree import MIN_SHARED, KVTree, Match
-from warmd.engines.mlx_lm.state import Layout, Run, Snapshot, Span
+from warmd.engines.mlx_lm.state import Layout, Outline, Run, Snapshot, Span
 from warmd.radix import Node, Sharing, Tokens, pack
 
 
@@ -112,6 +112,8 @@ class WarmStore:
         self._trees: dict[bool, KVTree] = {}
         self.held: Mapping[str, Held] = MappingProxyType({})
         """A snapshot that other threads may read: replaced at each change, never changed."""
+        self.outlines: Mapping[bool, Outline] = MappingProxyType({})
+        """Likewise, of each tree by whether its state is quantised."""
         self.unfinished: dict[Unfinished, None] = {}
         self.reset(quantising)
 
@@ -248,6 +250,12 @@ class WarmStore:
         """The tree of such state; None while there is none."""
         return self._trees.get(is_quantised)
 
+    def depth_of(self, tokens: Tokens, is_quantised: bool) -> int:
+        """How many of the tokens are held in a form, so that a prefill can go on from there."""
+        tree = self._trees.get(is_quantised)
+        match = tree.match(tokens, len(tokens)) if tree is not None else None
+        return match.length if match is not None else 0
+
     def held_ends(self) -> list[tuple[bool, str, Node[Span]]]:
         """Each held prefix: whether it is quantised, its key, and the node that it ends with."""
         return [
@@ -332,4 +340,6 @@ class WarmStore:
             warm_bytes += sum(node.payload.nbytes for node in tree.nodes())
             checkpoint_bytes += sum(node.payload.snapshot_bytes for node in tree.checkpoints())
         self.warm_bytes, self.checkpoint_bytes = warm_bytes, checkpoint_bytes
+        outlines = {is_quantised: tree.outline() for is_quantised, tree in self._trees.items()}
+        self.outlines = MappingProxyType(outlines)
         self.held = MappingProxyType({key: Held(size) for key, size in self._kv_bytes.items()})

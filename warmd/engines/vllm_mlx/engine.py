@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from vllm_mlx.engine.batched import BatchedEngine
 from vllm_mlx.engine.simple import SimpleEngine
 
 from warmd.disk.identity import digest_of, weights_of
-from warmd.engines.base import Held, Identity, LiveRequest, Prefix, Warmed
+from warmd.engines.base import Foreseen, Held, Identity, LiveRequest, Prefix, Warmed, foresee_shared
 from warmd.engines.model_folder import model_folder
 from warmd.engines.pace import Pace
 from warmd.engines.vllm_mlx.batched import BatchedStore
@@ -96,9 +96,9 @@ class VllmMlxEngine:
     def server(self) -> None:
         """The engine is in this process."""
 
-    def on_disk(self, wanted: Iterable[tuple[Prefix, int]]) -> int:
-        """None that we know of."""
-        return 0
+    def foresee(self, wanted: Sequence[tuple[Prefix, int]]) -> Sequence[Foreseen]:
+        """What is shared is taken to be there."""
+        return foresee_shared(wanted)
 
     def declare(self, prefixes: Collection[Prefix]) -> None:
         """The cache finds by itself what prefixes share."""
