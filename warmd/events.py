@@ -65,7 +65,7 @@ CATALOGUE: Mapping[str, Kind] = {
     ),
     "daemon.stopping": Kind("info", ("reason",), "a stop was asked for"),
     "daemon.stopped": Kind(
-        "info", ("exit_code", "reason"), "the last line; an error where it could not start"
+        "info", ("exit_code", "reason"), "the last line; an error where it does not end with 0"
     ),
     "daemon.gave_up": Kind(
         "error",

@@ -17,6 +17,8 @@ from warmd.settings import Settings
 
 ALIVE: Any = SimpleNamespace(is_healthy=True)
 DEAD: Any = SimpleNamespace(is_healthy=False)
+RUNNING: Any = SimpleNamespace(stop_reason="")
+STOPPING: Any = SimpleNamespace(stop_reason="SIGTERM")
 
 
 @pytest.fixture
@@ -27,19 +29,18 @@ def host(tmp_path: Path) -> Host:
 
 
 def test_not_while_the_model_is_being_loaded(host: Host) -> None:
-    assert host._problem(ALIVE) == "the model is being loaded"
+    assert host._problem(RUNNING, ALIVE) == "the model is being loaded"
     host._room.thread_started()
-    assert host._problem(ALIVE) is None
+    assert host._problem(RUNNING, ALIVE) is None
 
 
 def test_not_once_the_engine_has_died_of_what_is_not_told(host: Host) -> None:
     host._room.thread_started()
-    assert host._problem(DEAD) == "the engine has died"
+    assert host._problem(RUNNING, DEAD) == "the engine has died"
     host._room.death = EngineDiedError("whatever it said")
-    assert host._problem(ALIVE) == "the engine has died"
+    assert host._problem(RUNNING, ALIVE) == "the engine has died"
 
 
 def test_not_while_it_is_stopping(host: Host) -> None:
     host._room.thread_started()
-    host.stop_reason = "SIGTERM"
-    assert host._problem(ALIVE) == "the server is stopping"
+    assert host._problem(STOPPING, ALIVE) == "the server is stopping"

@@ -102,7 +102,8 @@ def _serve_vllm_mlx(args: argparse.Namespace, more: list[str], settings: Setting
     check_seams()
     from warmd.engines.vllm_mlx.host import Host, serve
 
-    return serve(Host(prompts, server_args, settings, log))
+    serve(Host(prompts, server_args, settings, log))
+    return 0
 
 
 def _serve(prompts: Path, server_args: list[str], settings: Settings, log: Log, greet: Greet) -> int:
@@ -116,7 +117,8 @@ def _serve(prompts: Path, server_args: list[str], settings: Settings, log: Log, 
     from warmd.engines.mlx_lm.host import Host, serve
 
     foreign.capture(log, log.level)
-    return serve(Host(prompts, server_args, settings, log, greet))
+    serve(Host(prompts, server_args, settings, log, greet))
+    return 0
 
 
 def _prepare_demo(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import socket
@@ -75,6 +76,11 @@ def status(server: Server) -> Json:
         return dict(json.load(answer))
 
 
+def cache_counts(server: Server) -> Json:
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/v1/cache/stats") as answer:
+        return dict(json.load(answer)["engine_cache"])
+
+
 def delete(server: Server, path: str) -> None:
     request = urllib.request.Request(f"http://127.0.0.1:{server.port}{path}", method="DELETE")
     urllib.request.urlopen(request).close()
@@ -110,6 +116,10 @@ def test_requests_begin_from_what_was_warmed_and_answer_as_cold_ones(
                 hit = server.wait_for("live.hit", entry=entry["name"])
                 assert hit["cached"] >= lengths[str(entry["name"])]
         assert [entry["hits"] for entry in status(server)["entries"]] == [2, 2, 0]
+        # Its own numbers are of requests: neither warming nor proofs are among them.
+        counts = cache_counts(server)
+        assert (counts["hits"], counts["misses"]) == (4, 0)
+        assert counts["tokens_saved"] >= 2 * sum(lengths.values())
         other = {"messages": [system(f"Coder. {RULES}Or the second one.")]}
         ask(server, model, other, "Hello")
         server.wait_for("live.near_miss", entry="coder")
@@ -286,6 +296,26 @@ def test_a_stop_does_not_wait_for_ever_for_what_vllm_mlx_writes(
         stopped = server.seen("daemon.stopped")
         assert [line["exit_code"] for line in stopped] == [0]
         assert stopped[0]["reason"].startswith("SIGTERM; vllm-mlx had not ended in time")
+
+
+def test_an_engine_that_ends_by_itself_ends_the_process_with_1(
+    models: dict[str, Path], tmp_path: Path, home: dict[str, str]
+) -> None:
+    write(tmp_path / "prompts.json", [CODER])
+    arguments = ("--engine", "vllm-mlx", BATCHED)
+    module = "tests.engines.vllm_mlx.dying"
+    with serving(
+        models["llama"], tmp_path / "prompts.json", *arguments, environment=home, module=module
+    ) as server:
+        server.wait_for("entry.warmed", entry="coder")
+        with contextlib.suppress(OSError):
+            # Nobody is left to answer.
+            server.post("/v1/chat/completions", {"messages": [user("Hello")], "model": str(models["llama"])})
+        reason = server.wait_for("engine.died")["reason"]
+        assert server.wait() == 1
+        assert [(line["exit_code"], line["reason"]) for line in server.seen("daemon.stopped")] == [
+            (1, reason)
+        ]
 
 
 def test_what_vllm_mlx_has_written_is_served_after_a_restart(

@@ -21,17 +21,11 @@ from typing import Any, NoReturn
 
 import anyio
 import anyio.to_thread
-from anyio.abc import TaskGroup
 from mlx_lm import server
 
 from warmd import foreign
-from warmd.control.handlers import make_handlers
 from warmd.control.place import state_folder
 from warmd.control.run import Control, control_of
-from warmd.crash.quarantine import Quarantine
-from warmd.crash.suspects import Suspect
-from warmd.daemon import Daemon
-from warmd.engines.base import EngineDiedError
 from warmd.engines.mlx_lm.disk_setup import EmitSoon, open_keeper
 from warmd.engines.mlx_lm.engine import MlxLmEngine
 from warmd.engines.mlx_lm.generator import (
@@ -51,18 +45,16 @@ from warmd.engines.mlx_lm.store import Checkpoints, WarmStore
 from warmd.engines.model_folder import ModelError, check_adapter, check_model_folder
 from warmd.engines.pace import Pace
 from warmd.errors import CannotStartError, UsageError
-from warmd.events import FOREIGN, make_event
-from warmd.following import follow_signals, follow_until_stopped
+from warmd.events import make_event
+from warmd.following import follow_until_stopped
 from warmd.logs import Log
 from warmd.memory.readings import Limit
-from warmd.memory.size import parse_limit, parse_size
+from warmd.memory.size import parse_size
 from warmd.parser import ServerParser
-from warmd.rates import Rates
+from warmd.process import DaemonProcess, log_not_started, log_stopped
 from warmd.settings import Settings
 from warmd.signals import plain_stops
-from warmd.upkeep import Upkeep
 from warmd.web.live import Live
-from warmd.web.recent import Recent
 from warmd.web.site import Site
 
 DRAIN_SECONDS = 1.5
@@ -101,7 +93,6 @@ class Host:
         settings: Timings and bounds.
         log: Where events go.
         greet: Called with host and port once the address is ours and nothing stands in the way.
-        exit_code: What the process should end with.
     """
 
     prompts: Path
@@ -109,15 +100,12 @@ class Host:
     settings: Settings
     log: Log
     greet: Callable[[str, int], None] = lambda host, port: None
-    exit_code: int = 0
-    stop_reason: str = ""
-    _broken_off: tuple[Suspect, ...] = ()
     _room: EngineRoom = field(init=False)
     _state: Path = field(init=False)
     _emit_soon: EmitSoon = field(init=False, default_factory=EmitSoon)
 
     def run(self) -> None:
-        """Serve until stopped; `exit_code` then says what the process should end with.
+        """Serve until stopped, and end the process.
 
         Raises:
             CannotStartError: Something that trying again would not change.
@@ -208,12 +196,11 @@ class Host:
         generator = WarmingResponseGenerator(provider, cache, self._room)
         asked = follow_until_stopped(generator.join_for, FOLLOW_SECONDS)
         death = self._room.death
-        self.stop_reason = str(death) if death is not None else asked or "rank 0 has stopped"
+        reason = str(death) if death is not None else asked or "rank 0 has stopped"
         if death is not None:
-            self.log(make_event("engine.died", reason=self.stop_reason))
+            self.log(make_event("engine.died", reason=reason))
         # A rank that goes alone ends the job.
-        self.exit_code = 0 if generator.join_for(0) and death is None else 1
-        self._end()
+        _end(self.log, 0 if generator.join_for(0) and death is None else 1, reason)
 
     async def _main(self, http_server: HttpServer, provider: Any, control: Control) -> None:
         cache = WarmPromptCache(
@@ -222,123 +209,72 @@ class Host:
             lambda request: self._room.on_request(request),
             self._room.ranks.agree,
         )
-        engine = MlxLmEngine(self._room, provider, asyncio.get_running_loop())
-        upkeep = Upkeep(self.log, self._state)
-        recent = Recent(Rates(self._state, upkeep.emit) if control.owns_folder else upkeep.emit)
-        quarantine = Quarantine(
-            self._state if control.owns_folder else None,
-            str(parse_limit(self.settings.memory.limit) or "auto"),
-            recent,
-        )
-        self._emit_soon.follow(asyncio.get_running_loop(), recent)
+        loop, url = asyncio.get_running_loop(), _url(http_server)
+        engine = MlxLmEngine(self._room, provider, loop)
+        process = DaemonProcess(engine, self.prompts, self.settings, self.log, control, url=url)
+        self._emit_soon.follow(loop, process.recent)
         if self._room.keeper is not None:
             self._room.keeper.start(self._room.next_piece)
         if self._room.ranks.size > 1:
-            recent(make_event("rank.joined", ranks=self._room.ranks.size))
-        url = _url(http_server)
-        daemon = Daemon(engine, self.prompts, self.settings, emit=recent, url=url, quarantine=quarantine)
+            process.recent(make_event("rank.joined", ranks=self._room.ranks.size))
         generator = WarmingResponseGenerator(provider, cache, self._room)
-        live = Live(daemon.statistics, recent)
-        site = Site(live.look, lambda: self._problem(generator), provider.cli_args.host)
+        live = Live(process.daemon.statistics, process.recent)
+        site = Site(live.look, lambda: self._problem(process, generator), provider.cli_args.host)
         attach_generator(http_server, generator, site)
         accepting = threading.Thread(target=http_server.serve_forever, name="http", daemon=True)
         accepting.start()
-        failure = await self._run_daemon(daemon, quarantine, control, upkeep, provider.cli_args)
+        await process.run()
+        if process.death is not None and self._room.is_started:
+            process.report_death(process.death)
         await self._stop(http_server, generator)
-        if self._broken_off and self._room.death is not None:
+        await self._end(process, generator, provider.cli_args)
+
+    async def _end(self, process: DaemonProcess, generator: WarmingResponseGenerator, args: Any) -> NoReturn:
+        if process.death is not None and not self._room.is_started:
+            raise ModelError(missing_model(args.model, args.draft_model), hub_reason(str(process.death)))
+        if self._room.death is not None:
             # mlx.launch stops the ranks that are left: that may come before this one has noticed.
-            self._report_death()
-            await quarantine.mark_again(self._broken_off)
-        if failure is not None:
-            raise failure
-        self._end()
+            await process.report_death_before_stop(self._room.death)
+        exit_code = process.exit_code
+        if self._room.ranks.size > 1 and not generator.join_for(0):
+            # The others wait for a step that does not come: only a failure makes mlx.launch end them.
+            exit_code = 1
+        _end(self.log, exit_code, process.stop_reason)
 
-    def _end(self) -> NoReturn:
-        self._report_stopped()
-        # Python would wait for the engine's thread if it is still at work, and what that thread leaves to be
-        # destroyed by C++ aborts a process whose interpreter is on its way out. There is nothing to save.
-        os._exit(self.exit_code)
-
-    def _problem(self, generator: WarmingResponseGenerator) -> str | None:
+    def _problem(self, process: DaemonProcess, generator: WarmingResponseGenerator) -> str | None:
         """Why no request can be taken now, in one line, or None. From any thread."""
-        if self.stop_reason:
+        if process.stop_reason:
             return "the server is stopping"
         if self._room.death is not None or not generator.is_healthy:
             return "the engine has died"
         return None if self._room.is_started else "the model is being loaded"
 
-    async def _run_daemon(
-        self, daemon: Daemon, quarantine: Quarantine, control: Control, upkeep: Upkeep, args: Any
-    ) -> CannotStartError | None:
-        died, broken = False, None
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._follow_signals, daemon, quarantine, tasks)
-                # Whoever reads that it is ready may call commands at once.
-                await tasks.start(control.serve, make_handlers(daemon))
-                tasks.start_soon(upkeep.run)
-                await daemon.run()
-        except* EngineDiedError:
-            died = True
-        except* Exception as group:  # noqa: BLE001 - whatever it is, the process must not live on half
-            broken = group
-        if broken is not None:
-            # A fault of ours. Without the daemon this would go on as a plain server that nobody notices.
-            self.exit_code, self.stop_reason = 1, "the daemon ended with an unexpected error"
-            self.log.write(FOREIGN, "error", logger="warmd", **foreign.describe_exception(broken))
-            return None
-        if not died:
-            return None
-        if not self._room.is_started:
-            reason = hub_reason(str(self._room.death))
-            return ModelError(missing_model(args.model, args.draft_model), reason)
-        self._report_death()
-        return None
-
-    def _report_death(self) -> None:
-        reason = str(self._room.death)
-        if self.stop_reason != reason:
-            self.exit_code, self.stop_reason = 1, reason
-            self.log(make_event("engine.died", reason=reason))
-
-    async def _follow_signals(self, daemon: Daemon, quarantine: Quarantine, tasks: TaskGroup) -> None:
-        self.stop_reason = await follow_signals(daemon, tasks)
-        self._broken_off = quarantine.warming
-        self.log(make_event("daemon.stopping", reason=self.stop_reason))
-        tasks.cancel_scope.cancel()
-
     async def _stop(self, http_server: HttpServer, generator: WarmingResponseGenerator) -> None:
-        """Stop accepting, let answers finish for a moment, then end the engine's thread."""
+        """Stop accepting, let answers finish for a moment, then end the engine's thread, if it will."""
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(http_server.shutdown)
             await anyio.to_thread.run_sync(http_server.drain, DRAIN_SECONDS)
-            has_ended = await anyio.to_thread.run_sync(generator.stop, JOIN_SECONDS)
-        if not has_ended and self._room.ranks.size > 1 and self.exit_code == 0:
-            # The others wait for a step that does not come: only a failure makes mlx.launch end them.
-            self.exit_code = 1
-
-    def _report_stopped(self) -> None:
-        self.log.summarise(everything=True)
-        self.log(make_event("daemon.stopped", exit_code=self.exit_code, reason=self.stop_reason))
+            await anyio.to_thread.run_sync(generator.stop, JOIN_SECONDS)
 
 
-def serve(host: Host) -> int:
-    """Run a host and report how it ended.
+def _end(log: Log, exit_code: int, reason: str) -> NoReturn:
+    log_stopped(log, exit_code, reason)
+    # Python would wait for the engine's thread if it is still at work, and what that thread leaves to be
+    # destroyed by C++ aborts a process whose interpreter is on its way out. There is nothing to save.
+    os._exit(exit_code)
 
-    Returns:
-        The exit code: 0 after a signal, 1 when the engine died.
+
+def serve(host: Host) -> None:
+    """Run a host, with whose end the process ends: with 0 after a signal, with 1 when the engine died.
 
     Raises:
         CannotStartError: It cannot start, which has been logged.
     """
     try:
         host.run()
-        host._report_stopped()
     except CannotStartError as error:
-        host.log(make_event("daemon.stopped", level="error", exit_code=error.exit_code, reason=str(error)))
-        error.is_told = True
+        log_not_started(host.log, error)
         raise
-    return host.exit_code
 
 
 def _url(http_server: HttpServer) -> str:

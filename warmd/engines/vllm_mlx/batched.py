@@ -104,7 +104,7 @@ class BatchedStore:
     def look_up(self, tokens: list[int]) -> int:
         """How many tokens of a request the engine would not prefill."""
         self.restore()
-        state, rest = self.cache.fetch(tokens)
+        state, rest = fetch_uncounted(self.cache, tokens)
         # The engine prefills all of a request that it finds whole.
         if not state or not rest or not self._scheduler._validate_cache(state):
             return 0
@@ -181,7 +181,7 @@ class Prefill:
 
     def _begin(self) -> None:
         cache, tokens = self._store.cache, list(self._prefix.tokens)
-        found, rest = cache.fetch(tokens)
+        found, rest = fetch_uncounted(cache, tokens)
         reused = len(tokens) - len(rest)
         if found and _covers(found, reused) and self._scheduler._validate_cache(found):
             self._state = cache.clone_for_replay(found) or []
@@ -239,3 +239,14 @@ def _covers(state: list[Any], tokens: int) -> bool:
     """False where a layer says that it holds another number of tokens than the key of its entry."""
     offsets = (getattr(layer, "offset", tokens) for layer in state)
     return all(offset == tokens for offset in offsets if isinstance(offset, int))
+
+
+def fetch_uncounted(cache: Any, tokens: list[int]) -> Any:
+    """What vllm-mlx's cache has for some tokens; its statistics are of requests, and this is none."""
+    stats = cache._stats
+    counts = {name: getattr(stats, name) for name in ("hits", "misses", "tokens_saved")}
+    try:
+        return cache.fetch(tokens)
+    finally:
+        for name, count in counts.items():
+            setattr(stats, name, count)

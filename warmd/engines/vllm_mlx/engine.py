@@ -17,7 +17,16 @@ from vllm_mlx.engine.batched import BatchedEngine
 from vllm_mlx.engine.simple import SimpleEngine
 
 from warmd.disk.identity import digest_of, weights_of
-from warmd.engines.base import Foreseen, Held, Identity, LiveRequest, Prefix, Warmed, foresee_shared
+from warmd.engines.base import (
+    EngineDiedError,
+    Foreseen,
+    Held,
+    Identity,
+    LiveRequest,
+    Prefix,
+    Warmed,
+    foresee_shared,
+)
 from warmd.engines.model_folder import model_folder
 from warmd.engines.pace import Pace
 from warmd.engines.vllm_mlx.batched import BatchedStore
@@ -108,13 +117,19 @@ class VllmMlxEngine:
         self._on_request = on_request
 
     async def changed(self) -> None:
-        """Return when another engine is there, or something that was held is not."""
+        """Return when another engine is there, or something that was held is not.
+
+        Raises:
+            EngineDiedError: vllm-mlx's own loop has ended, and no request is answered any more.
+        """
         before = self.identity
         await self._read_files()
         # vllm-mlx tells nobody when it loads, unloads, evicts or clears.
         while self.identity == before and self._believed <= self.held().keys():
             await anyio.sleep(self._poll_seconds)
             await self._read_files()
+            if self._engine is not None and not self._engine.is_healthy():
+                raise EngineDiedError("vllm-mlx's engine has ended: its own lines say why")
         self._believed &= self.held().keys()
 
     async def render(self, entry: Entry) -> Prefix:

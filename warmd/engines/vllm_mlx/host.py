@@ -14,7 +14,7 @@ import re
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,17 +22,13 @@ from typing import Any, NoReturn
 import anyio
 import anyio.to_thread
 import uvicorn
-from anyio.abc import TaskGroup
 from vllm_mlx import cli, server
 from vllm_mlx.memory_cache import MemoryAwarePrefixCache
 
 from warmd import foreign
 from warmd.capture.handler import refuse_capture
-from warmd.control.handlers import make_handlers
 from warmd.control.place import state_folder
 from warmd.control.run import Control, control_of
-from warmd.crash.quarantine import Quarantine
-from warmd.daemon import Daemon
 from warmd.engines.model_folder import ModelError, check_model_folder
 from warmd.engines.vllm_mlx.address import listen
 from warmd.engines.vllm_mlx.app import WithSite, attach_to_lifespan
@@ -40,15 +36,11 @@ from warmd.engines.vllm_mlx.engine import VllmMlxEngine
 from warmd.engines.vllm_mlx.flags import parse_flags
 from warmd.engines.vllm_mlx.saving import saved_whole
 from warmd.errors import CannotStartError, UsageError
-from warmd.events import FOREIGN, make_event
-from warmd.following import follow_signals
+from warmd.events import FOREIGN
 from warmd.logs import Log
-from warmd.memory.size import parse_limit
-from warmd.rates import Rates
+from warmd.process import DaemonProcess, log_not_started, log_stopped
 from warmd.settings import Settings
-from warmd.upkeep import Upkeep
 from warmd.web.live import Live
-from warmd.web.recent import Recent
 from warmd.web.site import Site
 
 LATE = "vllm-mlx had not ended in time, and what it was writing to disk is left out"
@@ -77,17 +69,16 @@ class Host:
         server_args: What follows ``vllm-mlx serve``.
         settings: Timings and bounds.
         log: Where events go.
-        stop_reason: The signal that ended it.
     """
 
     prompts: Path
     server_args: list[str]
     settings: Settings
     log: Log
-    stop_reason: str = ""
     _args: Any = field(init=False, default=None)
     _socket: socket.socket | None = field(init=False, default=None)
     _site: Site | None = field(init=False, default=None)
+    _process: DaemonProcess | None = field(init=False, default=None)
     _server: Any = field(init=False, default=None)
     _engine: Any = field(init=False, default=None)
     _is_started: bool = field(init=False, default=False)
@@ -178,22 +169,23 @@ class Host:
 
     @contextlib.asynccontextmanager
     async def _attached(self, control: Control) -> AsyncIterator[None]:
-        """The daemon, beside the server. Nothing that goes wrong in it ends the server."""
+        """The daemon, beside the server. When it ends, so does the server."""
         self._is_started = True
-        engine = VllmMlxEngine(self._current, self.settings.warm)
-        upkeep = Upkeep(self.log, self._state, STARTED_SECONDS)
-        recent = Recent(Rates(self._state, upkeep.emit) if control.owns_folder else upkeep.emit)
-        limit = str(parse_limit(self.settings.memory.limit) or "auto")
-        quarantine = Quarantine(self._state if control.owns_folder else None, limit, recent)
-        url = _url(self._args.host, self._args.port)
-        daemon = Daemon(engine, self.prompts, self.settings, emit=recent, url=url, quarantine=quarantine)
-        self._site = Site(Live(daemon.statistics, recent).look, self._problem, self._args.host)
+        process = self._process = DaemonProcess(
+            VllmMlxEngine(self._current, self.settings.warm),
+            self.prompts,
+            self.settings,
+            self.log,
+            control,
+            url=_url(self._args.host, self._args.port),
+            handlers={"capture": refuse_capture(NO_CAPTURE)},
+            patience=STARTED_SECONDS,
+        )
+        live = Live(process.daemon.statistics, process.recent)
+        self._site = Site(live.look, lambda: self._problem(process), self._args.host)
         error: Exception | None = None
         async with anyio.create_task_group() as tasks:
-            await tasks.start(control.serve, {**make_handlers(daemon), "capture": refuse_capture(NO_CAPTURE)})
-            tasks.start_soon(self._run_apart, daemon.run)
-            tasks.start_soon(upkeep.run)
-            tasks.start_soon(self._follow_signals, daemon, tasks)
+            tasks.start_soon(self._run, process)
             try:
                 yield
             except Exception as caught:  # noqa: BLE001 - raised below: a task group would wrap it
@@ -202,21 +194,27 @@ class Host:
         if error is not None:
             raise error
 
-    async def _run_apart(self, run: Callable[[], Any]) -> None:
-        try:
-            await run()
-        except Exception as error:  # noqa: BLE001 - the server serves on without us
-            self.log.write(FOREIGN, "error", logger="warmd", **foreign.describe_exception(error))
+    async def _run(self, process: DaemonProcess) -> None:
+        await process.run(self._stop)
+        if process.death is not None:
+            process.report_death(process.death)
+        self._stop()
 
-    async def _follow_signals(self, daemon: Daemon, tasks: TaskGroup) -> None:
-        """As uvicorn does not: its own handling would end the process with the signal."""
-        self.stop_reason = await follow_signals(daemon, tasks)
-        self.log(make_event("daemon.stopping", reason=self.stop_reason))
+    def _stop(self) -> None:
+        """As uvicorn does not: its own handling of signals would end the process with the signal."""
+        if self._server.should_exit:
+            return
         self._server.should_exit = True
         # From a thread: what holds vllm-mlx up may hold this event loop up, too.
-        bound = threading.Timer(STOP_SECONDS, _end, (self.log, f"{self.stop_reason}; {LATE}"))
+        bound = threading.Timer(STOP_SECONDS, self._end, (f"; {LATE}",))
         bound.daemon = True
         bound.start()
+
+    def _end(self, more: str = "") -> NoReturn:
+        assert self._process is not None
+        log_stopped(self.log, self._process.exit_code, self._process.stop_reason + more)
+        # Threads of vllm-mlx that are still at work would hold the process up, or abort it.
+        os._exit(self._process.exit_code)
 
     def _current(self) -> Any:
         """The engine that is loaded now. Of several models one is followed for as long as it stays."""
@@ -229,9 +227,9 @@ class Host:
             return server._residency_manager.get_engine(server._default_model_key)
         return server._engine
 
-    def _problem(self) -> str | None:
+    def _problem(self, process: DaemonProcess) -> str | None:
         """Why no request can be taken now, in one line, or None. From any thread."""
-        if self.stop_reason:
+        if process.stop_reason:
             return "the server is stopping"
         engine = self._current()
         # One that is not loaded is loaded by the next request.
@@ -247,11 +245,8 @@ class _Server(uvicorn.Server):  # type: ignore[misc] # not installed where types
         yield
 
 
-def serve(host: Host) -> int:
-    """Run a host and report how it ended.
-
-    Returns:
-        0, after a signal.
+def serve(host: Host) -> None:
+    """Run a host, with whose end the process ends: with 0 after a signal, with 1 when the engine died.
 
     Raises:
         UsageError: vllm-mlx does not take these flags.
@@ -260,17 +255,9 @@ def serve(host: Host) -> int:
     try:
         host.run()
     except CannotStartError as error:
-        host.log(make_event("daemon.stopped", level="error", exit_code=error.exit_code, reason=str(error)))
-        error.is_told = True
+        log_not_started(host.log, error)
         raise
-    _end(host.log, host.stop_reason)
-
-
-def _end(log: Log, reason: str) -> NoReturn:
-    log.summarise(everything=True)
-    log(make_event("daemon.stopped", exit_code=0, reason=reason))
-    # Threads of vllm-mlx that are still at work would hold the process up, or abort it.
-    os._exit(0)
+    host._end()
 
 
 def _url(host: str, port: int) -> str:

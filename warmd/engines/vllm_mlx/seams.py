@@ -50,6 +50,7 @@ SEAMS: Seams = (
     ("vllm_mlx.scheduler:Scheduler._bound_cache_layers", ("cache", "max_kv_size")),
     # The cache that requests are served from.
     ("vllm_mlx.memory_cache:MemoryAwarePrefixCache.fetch", ("self", "tokens")),
+    ("vllm_mlx.memory_cache:CacheStats", ("hits", "misses", "tokens_saved")),
     ("vllm_mlx.memory_cache:MemoryAwarePrefixCache.prepare_store", ("self", "tokens", "cache")),
     ("vllm_mlx.memory_cache:MemoryAwarePrefixCache.commit_prepared", ("self", "entry", "evict_prefixes")),
     ("vllm_mlx.memory_cache:MemoryAwarePrefixCache.clone_for_replay", ("self", "cache")),
