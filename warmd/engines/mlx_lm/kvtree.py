@@ -304,20 +304,32 @@ class KVTree:
             self._simplify(node.parent)
 
     def _simplify(self, node: Node[Span]) -> None:
-        """Undo a branch that is none any more."""
+        """Undo branches that are none any more, from a node on down."""
+        first, run = node, [node]
+        while self._is_joint(run[-1]):
+            run.extend(run[-1].children.values())
+        # All at once, as one after the other the first ones would be copied again and again.
+        size, end = 0, len(run)
+        for at in reversed(range(len(run))):
+            if size and len(run[at].tokens) > _FOLD_FACTOR * size:
+                self._fold(run[at + 1 : end])
+                size, end = 0, at + 1
+            size += len(run[at].tokens)
+        self._fold(run[:end])
+        above = run[end - 1].parent
+        # A checkpoint before a branch that has gone may leave no gap any more.
+        if first.parent is None and above is not None and above.payload.snapshot is not None:
+            self._simplify(above)
+
+    def _is_joint(self, node: Node[Span]) -> bool:
+        """True when nothing parts, ends or goes on between a node and the next one below."""
         if node.parent is None or len(node.children) != 1 or node.payload.held is not None:
-            return
-        (child,) = node.children.values()
+            return False
         if node.payload.snapshot is not None:
             if gap(node) > self._spacing or self._is_point(node) or self._is_part(node):
-                return
+                return False
             node.payload.set_snapshot(None)
-        if len(node.tokens) <= _FOLD_FACTOR * len(child.tokens):
-            self._fold(node, child)
-            # A checkpoint before a branch that has gone may leave no gap any more. Only that: rows that came
-            # in many pieces would be copied as many times.
-            if child.parent is not None and child.parent.payload.snapshot is not None:
-                self._simplify(child.parent)
+        return True
 
     def _is_point(self, node: Node[Span]) -> bool:
         """True when this is the last place on the path from which some wanted prefix can go on.
@@ -327,14 +339,21 @@ class KVTree:
         count = self._wanted.count
         return node.end >= MIN_SHARED and count(node.path_tokens()) > count(next_below(node).path_tokens())
 
-    def _fold(self, node: Node[Span], child: Node[Span]) -> None:
-        upper, lower = node.payload, child.payload
-        for index, rows in enumerate(lower.rows):
+    def _fold(self, nodes: Sequence[Node[Span]]) -> None:
+        """Join nodes in the last one, each the only child of the one before."""
+        *upper, last = nodes
+        if not upper:
+            return
+        span = last.payload
+        for index, rows in enumerate(span.rows):
             if rows is not None:
-                lower.rows[index] = layers.join_rows([_rows(node, index), rows])
-                mx.eval(layers.arrays_of(lower.rows[index]))
-                upper.rows[index] = None
-        self._tree.fold(node, Span(lower.rows, lower.snapshot, lower.held))
+                span.rows[index] = layers.join_rows([_rows(node, index) for node in nodes])
+                mx.eval(layers.arrays_of(span.rows[index]))
+                for node in upper:
+                    node.payload.rows[index] = None
+        for node in reversed(upper):
+            self._tree.fold(node, span)
+        last.payload = Span(span.rows, span.snapshot, span.held)
 
     def free(self) -> None:
         """Let go of everything, at once."""

@@ -30,7 +30,9 @@ state that belongs to something else comes to about 1.4."""
 def recheck(
     provider: Any, form: Form, runs: Sequence[Run], tokens: Tokens, base: list[Any] | None
 ) -> Iterator[bool | None]:
-    """Compute a sample, one position a step: a request that comes waits for no more than that.
+    """Compute a sample, one position a step, after the state was put together, one part a step.
+
+    A request that comes waits for no more than that.
 
     Args:
         provider: mlx-lm's `ModelProvider`.
@@ -40,12 +42,18 @@ def recheck(
         base: A cache of what is before it, nobody else's; None where there is nothing.
 
     Yields:
-        None after each position, then whether what the model computes is what was loaded.
+        None after each step, then whether what the model computes is what was loaded.
     """
     first, end = runs[0][0], len(tokens)
     if form.is_cuttable:
         start = max(first, end - POSITIONS)
-        cache = _on_top(provider, form, base, runs, start, end - start)
+        made = []
+        for part in _on_top(form, base, runs, start, end - start):
+            mx.eval(layers.arrays_of(part))
+            made.append(part)
+            yield None
+        empty = empty_cache(provider)
+        cache = layers.regroup(empty, iter(made)) if made else empty
     elif form.has_rows and first == 0:
         start, end, cache = 0, min(end, POSITIONS), empty_cache(provider)
     else:
@@ -71,24 +79,23 @@ def _is_right(cache: list[Any], form: Form, held: Sequence[Rows | None], start: 
     return True
 
 
-def _on_top(
-    provider: Any, form: Form, base: list[Any] | None, runs: Sequence[Run], end: int, more: int
-) -> list[Any]:
-    """A cache of a base and, behind it, of runs up to a position (lazy); with room for more tokens."""
+def _on_top(form: Form, base: list[Any] | None, runs: Sequence[Run], end: int, more: int) -> Iterator[Any]:
+    """The parts of a base and, behind it, of runs up to a position (lazy), with room for more tokens.
+
+    None where there is nothing.
+    """
     if end == 0:
-        return empty_cache(provider)
+        return
     first = runs[0][0]
     below = list(layers.parts(base)) if base is not None else []
 
-    def make(index: int, kind: Kind, like: Any) -> Any:
+    for index, (kind, like) in enumerate(zip(form.kinds, form.likes, strict=True)):
         if kind is not Kind.ROWS:
-            return layers.hand_out(like)
+            yield layers.hand_out(like)
+            continue
         pieces = [layers.first_rows((below[index].keys, below[index].values), first)] if below else []
         own = rows_of(runs, first, end, index)
-        return layers.make_part(like, [*pieces, own] if own is not None else pieces, end, more)
-
-    parts = (make(index, *each) for index, each in enumerate(zip(form.kinds, form.likes, strict=True)))
-    return layers.regroup(empty_cache(provider), parts)
+        yield layers.make_part(like, [*pieces, own] if own is not None else pieces, end, more)
 
 
 def _plain(rows: Rows, like: Any) -> list[mx.array]:
