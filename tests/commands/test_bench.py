@@ -91,6 +91,10 @@ KINDS = ("cold_s", "warm_s", "tail_s")
     [
         (("--rounds", "0"), 2, "--rounds: expected at least 1"),
         (("--engine", "vllm-mlx"), 2, "--engine: bench measures mlx-lm's server"),
+        (("--port", "9"), 2, "--port: bench chooses it for the server that it starts"),
+        (("--log-level=ERROR",), 2, "--log-level: bench chooses it for the server that it starts"),
+        (("--compare-model", "x"), 2, "--compare-model: it is for the server of --compare, which is not"),
+        (("--api-key-file", ""), 2, "--api-key-file: it is for the server of --compare, which is not given"),
         (("--compare", "ftp://x"), 2, "--compare: expected an address such as http://localhost:8080"),
         (("--compare", "http://127.0.0.1:1/v1"), 1, "http://127.0.0.1:1: no connection can be made with"),
         ((), 3, "the server has ended: cannot load the model"),
@@ -171,6 +175,9 @@ def test_a_wrong_file_is_left_to_check(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     path = tmp_path / "prompts.json"
     assert done.stderr == f"warmd: {path}: is wrong: `warmd check {path}` says what\n"
+    path.write_text("[]")
+    done = warmd("bench", "--model", "m", "--prompts", "prompts.json", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (1, "warmd: no entry can be measured: the file has none\n")
     path.unlink()
     done = warmd("bench", "--model", "m", "--prompts", "prompts.json", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (1, f"warmd: {path}: there is no such file\n")

@@ -154,6 +154,10 @@ def test_numbers_that_are_not_there_break_nothing(browser: Browser, stage: Stage
     tab.wait_until("!document.getElementById('memory').hidden")
     for shown in ("Paused", "cannot read the memory: no", "2,048 tokens, prefilled 5 times"):
         assert shown in tab.text()
+    unseen = tuple(entry.without_requests() for entry in ENTRIES)
+    stage.statistics = make_statistics(live=None, suggestions=None, entries=unseen)
+    tab.wait_until("document.getElementById('total-hits').innerText === '–'")
+    assert tab.evaluate("document.getElementById('total-saved').innerText") == "–"
     assert tab.complaints() == []
 
 

@@ -27,6 +27,8 @@ and what a live request loses to warming. Your prompts file and a daemon that ru
 mlx_lm.server are accepted and passed on; a server of vllm-mlx can only be what it is compared with. What is
 going on is told on standard error."""
 WIDE = 4000
+OWN = {"--demo", "--give-up", "--log-level", "--port", "--prompt-cache-size"}
+"""Flags of `warmd serve` without which the server would not be what is measured, or could not be followed."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -52,12 +54,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace, more: list[str]) -> int:
     """Measure and print."""
-    if args.rounds < 1:
-        raise UsageError("--rounds: expected at least 1")
-    if any(flag.partition("=")[0] == "--engine" for flag in more):
-        raise UsageError(
-            "--engine: bench measures mlx-lm's server; a running one of vllm-mlx can be compared with it"
-        )
+    _check_flags(args, {flag.partition("=")[0] for flag in more})
     settings = load_settings()
     path = expand_home(args.prompts or settings.prompts.path).absolute()
     try:
@@ -68,7 +65,11 @@ def run(args: argparse.Namespace, more: list[str]) -> int:
     # Imported here: the event loop and the HTTP client take long to import.
     import anyio
 
+    from warmd.bench.errors import NothingToMeasureError
     from warmd.bench.measure import Order
+
+    if not document.entries:
+        raise NothingToMeasureError([])
 
     # All end the server that was started, too. Shells have SIGINT ignored for what runs in the background.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -81,6 +82,30 @@ def run(args: argparse.Namespace, more: list[str]) -> int:
     return 0
 
 
+def _check_flags(args: argparse.Namespace, more: set[str]) -> None:
+    """Refuse what makes no sense.
+
+    Raises:
+        UsageError: Says what.
+    """
+    if args.rounds < 1:
+        raise UsageError("--rounds: expected at least 1")
+    if "--engine" in more:
+        raise UsageError(
+            "--engine: bench measures mlx-lm's server; a running one of vllm-mlx can be compared with it"
+        )
+    for flag in sorted(OWN & more):
+        raise UsageError(f"{flag}: bench chooses it for the server that it starts")
+    other = {
+        "--compare-model": args.compare_model,
+        "--api-key-env": args.api_key_env,
+        "--api-key-file": args.api_key_file,
+    }
+    for flag, value in other.items():
+        if value is not None and args.compare is None:
+            raise UsageError(f"{flag}: it is for the server of --compare, which is not given")
+
+
 async def _measure(order: Order, args: argparse.Namespace) -> BenchResult:
     from dataclasses import replace
 
@@ -90,7 +115,9 @@ async def _measure(order: Order, args: argparse.Namespace) -> BenchResult:
 
     if args.compare is None:
         return await measure(order)
-    key = read_api_key(args.api_key_env, expand_home(args.api_key_file) if args.api_key_file else None)
+    key = read_api_key(
+        args.api_key_env, expand_home(args.api_key_file) if args.api_key_file is not None else None
+    )
     async with ChatServer(parse_base_url(args.compare, "--compare"), api_key=key) as other:
         model = await _model_of(other, args.compare_model)
         return await measure(replace(order, other=(other, model)))

@@ -48,7 +48,9 @@ def run(args: argparse.Namespace) -> int:
 
     settings = load_settings()
     base_url = parse_base_url(args.base_url)
-    api_key = read_api_key(args.api_key_env, expand_home(args.api_key_file) if args.api_key_file else None)
+    api_key = read_api_key(
+        args.api_key_env, expand_home(args.api_key_file) if args.api_key_file is not None else None
+    )
     prompts = expand_home(args.prompts or settings.prompts.path).absolute()
     level: Any = (args.log_level or settings.log.level).lower()
     log = open_log(sys.stderr, settings, level=level)

@@ -25,6 +25,9 @@ class Script:
         usage: In such an answer, for each request in turn; the last one stays.
         key: What it wants as API key.
         location: Redirects every chat there.
+        body: In place of every answer.
+        headers: More of them.
+        drips: True where answers come byte by byte.
         most: How many chats were under way at once at most.
     """
 
@@ -33,6 +36,9 @@ class Script:
     usage: list[Json] = field(default_factory=list)
     key: str | None = None
     location: str | None = None
+    body: bytes | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    drips: bool = False
     requests: list[Json] = field(default_factory=list)
     most: int = 0
     under_way: int = 0
@@ -71,10 +77,14 @@ def make_handler(script: Script) -> type[BaseHTTPRequestHandler]:
             self.send_response(307 if script.location else status)
             if script.location:
                 self.send_header("Location", script.location)
-            data = json.dumps(body).encode()
+            for name, value in script.headers.items():
+                self.send_header(name, value)
+            data = json.dumps(body).encode() if script.body is None else script.body
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
-            self.wfile.write(data)
+            for part in map(bytes, zip(data)) if script.drips else [data]:
+                self.wfile.write(part)
+                time.sleep(0.05 if script.drips else 0)
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its signature
             """Nobody reads it."""

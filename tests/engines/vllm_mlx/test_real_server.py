@@ -165,6 +165,7 @@ def test_a_model_that_comes_late_and_goes_when_idle_is_warm_each_time_it_is_ther
         server.wait_for("entry.warmed", entry="coder")
         server.wait_for("engine.model_changed", model=None)
         ask(server, model, CODER, "Hello again")
+        assert server.wait_for("engine.reloaded")["model"] == str(model)
         server.wait_for("entry.warmed", entry="coder")
         assert server.stop() == 0
 

@@ -11,27 +11,31 @@ import httpx2
 from warmd.errors import UsageError
 
 LAST_PORT = 65535
+LONGEST_KEY = 16384
 
 
 def parse_base_url(text: str, flag: str = "--base-url") -> str:
-    """The address without a slash or ``/v1`` at its end; both ways to write it are in use.
+    """The address without what clients of OpenAI's interface add to it; all ways to write it are in use.
 
     Raises:
         UsageError: It is no http(s) address, or holds what does not belong there.
     """
     try:
-        url = httpx2.URL(text)
+        url = httpx2.URL(text.strip())
     # Some ports raise a plain ValueError.
     except (httpx2.InvalidURL, ValueError):
         raise UsageError(f"{flag}: expected an address such as http://localhost:8080") from None
-    if url.scheme not in ("http", "https") or not url.host or (url.port or 0) > LAST_PORT:
+    is_port = url.port is None or 0 < url.port <= LAST_PORT
+    if url.scheme not in ("http", "https") or not url.host or not is_port or len(text.split()) > 1:
         raise UsageError(f"{flag}: expected an address such as http://localhost:8080")
     if url.userinfo:
         # An address is logged and shown; a password must not be.
         raise UsageError(f"{flag}: expected no user name or password; see --api-key-file")
     if url.query or url.fragment:
         raise UsageError(f"{flag}: expected nothing behind the path")
-    return str(url).rstrip("/").removesuffix("/v1")
+    # An empty query would keep its question mark.
+    bare = str(url.copy_with(query=None, fragment=None)).rstrip("/")
+    return bare.removesuffix("/chat/completions").removesuffix("/v1").rstrip("/")
 
 
 def read_api_key(
@@ -49,7 +53,9 @@ def read_api_key(
         return _checked(environment[variable], variable)
     if file is not None:
         try:
-            text = file.read_text("utf-8")
+            with file.open("rb") as opened:
+                # Not all of what may have no end.
+                text = opened.read(4 * LONGEST_KEY).decode("utf-8-sig")
         except OSError as error:
             raise UsageError(f"--api-key-file: {file}: {error.strerror or error}") from None
         except UnicodeDecodeError:
@@ -60,6 +66,6 @@ def read_api_key(
 
 def _checked(text: str, where: str) -> str:
     key = text.strip()
-    if not key or not key.isascii() or not key.isprintable() or " " in key:
+    if not 0 < len(key) <= LONGEST_KEY or not key.isascii() or not key.isprintable() or " " in key:
         raise UsageError(f"{where}: expected an API key: one word of ASCII characters")
     return key

@@ -6,6 +6,7 @@ quote the request, so nothing of an answer that is not as expected is passed on 
 
 from __future__ import annotations
 
+import json
 import ssl
 from dataclasses import dataclass
 from types import TracebackType
@@ -19,9 +20,15 @@ from warmd.errors import WarmdError
 CONNECT_SECONDS = 10.0
 LIST_SECONDS = 30.0
 """What a server may take to list its models: some do little else while they prefill."""
-
+MOST_BYTES = 32 << 20
+"""No answer of one token, and no list of models, comes near to that."""
+LONGEST_NAME = 500
+"""Characters of a model's name; more are none."""
 
 HINTS = {401: " (is the API key right?)", 403: " (is the API key right?)", 404: " (is the path right?)"}
+HINTS |= dict.fromkeys(
+    (301, 302, 303, 307, 308), " (it redirects, which is not followed: name the address itself)"
+)
 
 
 class UnreachableError(WarmdError):
@@ -77,10 +84,11 @@ class ChatServer:
         self._client = httpx2.AsyncClient(
             base_url=f"{base_url}/v1/",
             headers=headers,
-            timeout=httpx2.Timeout(timeout, connect=CONNECT_SECONDS),
+            timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),
             trust_env=False,
             follow_redirects=False,
         )
+        self._seconds = timeout
         # One prompt at a time: a server that takes several at once would prefill them beside each other.
         self._turn = anyio.Lock()
 
@@ -100,12 +108,8 @@ class ChatServer:
             UnreachableError: It cannot be talked to.
             AnswerError: It answers something else.
         """
-        timeout = httpx2.Timeout(LIST_SECONDS, connect=CONNECT_SECONDS)
         try:
-            found = await self._ask("GET", "models", timeout=timeout)
-            return tuple(str(model["id"]) for model in found["data"])
-        except (TypeError, KeyError):
-            raise ModelListError from None
+            return read_models(await self._ask("GET", "models", LIST_SECONDS))
         except AnswerError as error:
             # mlx_lm.server's answer is empty where there is no Hugging Face cache.
             raise (ModelListError() if error.status == 200 else error) from None
@@ -122,20 +126,31 @@ class ChatServer:
         """
         body = {**request, "max_tokens": 1, "temperature": 0, "stream": False}
         async with self._turn:
-            return read_usage(await self._ask("POST", "chat/completions", json=body))
+            return read_usage(await self._ask("POST", "chat/completions", self._seconds, json=body))
 
-    async def _ask(self, method: str, path: str, **options: Any) -> Any:
+    async def _ask(self, method: str, path: str, seconds: float, **options: Any) -> Any:
         try:
-            answer = await self._client.request(method, path, **options)
-        except httpx2.HTTPError as error:
+            # In all: one that drips would never be out of time between two of its bytes.
+            with anyio.fail_after(seconds):
+                body = await self._read(method, path, **options)
+        except (httpx2.HTTPError, TimeoutError) as error:
             raise UnreachableError(describe(error)) from None
-        if answer.status_code != 200:
-            raise AnswerError(answer.status_code)
         try:
-            return answer.json()
+            return json.loads(body)
         # Nesting too deep to parse is no ValueError.
         except (ValueError, RecursionError):
             raise AnswerError(200) from None
+
+    async def _read(self, method: str, path: str, **options: Any) -> bytes:
+        body = bytearray()
+        async with self._client.stream(method, path, **options) as answer:
+            if answer.status_code != 200:
+                raise AnswerError(answer.status_code)
+            async for part in answer.aiter_bytes():
+                body += part
+                if len(body) > MOST_BYTES:
+                    raise AnswerError(200)
+        return bytes(body)
 
 
 class ModelListError(AnswerError):
@@ -144,6 +159,26 @@ class ModelListError(AnswerError):
     def __init__(self) -> None:
         super().__init__(200)
         self.args = (f"{self} from /models; without that list, --model names the model",)
+
+
+def read_models(answer: Any) -> tuple[str, ...]:
+    """The names in a list of models.
+
+    Raises:
+        AnswerError: It is no such list.
+    """
+    models = answer.get("data") if isinstance(answer, dict) else None
+    if not isinstance(models, list):
+        raise AnswerError(200)
+    names = [model.get("id") if isinstance(model, dict) else None for model in models]
+    if not all(isinstance(name, str) and _is_name(name) for name in names):
+        raise AnswerError(200)
+    return tuple(map(str, names))
+
+
+def _is_name(text: str) -> bool:
+    # Half of a surrogate pair, which JSON can write, cannot be sent back; it is not printable either.
+    return 0 < len(text) <= LONGEST_NAME and text.isprintable()
 
 
 def read_usage(answer: Any) -> Usage:
@@ -173,7 +208,7 @@ def _count(value: dict[str, Any], key: str) -> int | None:
 
 def describe(error: Exception) -> str:
     """What went wrong with a connection, in one line and without what was sent."""
-    if isinstance(error, httpx2.TimeoutException):
+    if isinstance(error, (httpx2.TimeoutException, TimeoutError)):
         return "the server does not answer in time"
     cause: BaseException | None = error
     while cause is not None:
