@@ -19,8 +19,7 @@ import pytest
 
 from tests.watch.follower import PATIENCE, eventually, following
 from tests.watch.sources import Told
-from warmd.config import load_settings
-from warmd.settings import WatchSettings
+from warmd.settings import Settings, WatchSettings
 from warmd.watch import Look, Watcher, signature
 from warmd.watch.watcher import POLL_PERIOD
 
@@ -165,13 +164,6 @@ async def test_a_storm_of_saves_is_two_looks_at_most(path: Path, save: Save) -> 
 
 
 @pytest.fixture
-def in_force(tmp_path: Path) -> WatchSettings:
-    """What holds where nobody has set anything, or as the environment says."""
-    (tmp_path / "empty.toml").touch()
-    return load_settings({**os.environ, "WARMD_CONFIG": str(tmp_path / "empty.toml")}).watch
-
-
-@pytest.fixture
 async def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds that each sleep asked for: no more on a busy machine, where all of them take longer."""
     asked: list[float] = []
@@ -189,10 +181,10 @@ async def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 @pytest.mark.parametrize("is_polling", [False, True])
 @pytest.mark.promise(2)
 async def test_from_a_save_to_the_look_less_than_a_second_is_waited(
-    path: Path, in_force: WatchSettings, waits: list[float], is_polling: bool
+    path: Path, in_force: Settings, waits: list[float], is_polling: bool
 ) -> None:
     told = Told()
-    settings = replace(in_force, poll=is_polling)
+    settings = replace(in_force.watch, poll=is_polling)
     watcher = Watcher(settings, events=told)
     async with anyio.create_task_group() as tasks:
         await tasks.start(watcher.run)
@@ -213,17 +205,17 @@ async def test_from_a_save_to_the_look_less_than_a_second_is_waited(
 
 @pytest.mark.promise(2)
 async def test_a_file_that_keeps_changing_is_waited_for_no_longer_than_a_second(
-    path: Path, in_force: WatchSettings, waits: list[float]
+    path: Path, in_force: Settings, waits: list[float]
 ) -> None:
     told = Told()
-    watcher = Watcher(in_force, events=told)
+    watcher = Watcher(in_force.watch, events=told)
     watcher.follow([path], signature([path]))
     path.write_text("1")
 
     async def scribble() -> None:
         for number in range(100_000):
             # Not by a sleep, which would be noted.
-            with anyio.move_on_after(in_force.settle / 4):
+            with anyio.move_on_after(in_force.watch.settle / 4):
                 await anyio.Event().wait()
             path.write_text("1" * (number % 100))
 
@@ -233,7 +225,7 @@ async def test_a_file_that_keeps_changing_is_waited_for_no_longer_than_a_second(
             # On a machine so busy that nothing was written for long, it may have settled.
             await watcher.settled()
         tasks.cancel_scope.cancel()
-    assert 0 < sum(waits) <= in_force.ceiling <= 1
+    assert 0 < sum(waits) <= in_force.watch.ceiling <= 1
 
 
 async def test_a_file_that_never_rests_is_looked_at_when_the_ceiling_is_reached(path: Path) -> None:
