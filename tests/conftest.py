@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.toys import ARCHITECTURES, make_model
+from warmd.config import load_settings
+from warmd.settings import Settings
 
 # A busy machine is no fault.
 settings.register_profile("warmd", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -25,6 +28,13 @@ def state_folder() -> Iterator[None]:
         # Tests that are about the disk say where.
         patch.setenv("WARMD_STORE_ENABLED", "false")
         yield
+
+
+@pytest.fixture
+def in_force(tmp_path: Path) -> Settings:
+    """What holds where nobody has set anything, or as the environment says."""
+    (tmp_path / "empty.toml").touch()
+    return load_settings({**os.environ, "WARMD_CONFIG": str(tmp_path / "empty.toml")})
 
 
 @pytest.fixture

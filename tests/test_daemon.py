@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from warmd.crash.quarantine import Quarantine
@@ -36,11 +38,12 @@ class Running:
         *,
         folder: Path | None = None,
         limit: str = "auto",
+        watch: WatchSettings = QUICK,
     ) -> None:
         self.path, self.engine = path, engine
         self.events: list[Event] = []
         settings = Settings(
-            watch=QUICK, warm=WarmSettings(concurrency=concurrency), memory=MemorySettings(look=0.05)
+            watch=watch, warm=WarmSettings(concurrency=concurrency), memory=MemorySettings(look=0.05)
         )
         self._news = anyio.Event()
         self.daemon = Daemon(
@@ -82,9 +85,13 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    path: Path, *entries: Any, engine: FakeEngine | None = None, concurrency: int = 1
+    path: Path,
+    *entries: Any,
+    engine: FakeEngine | None = None,
+    concurrency: int = 1,
+    watch: WatchSettings = QUICK,
 ) -> AsyncIterator[Running]:
-    found = Running(path, engine or FakeEngine(), concurrency)
+    found = Running(path, engine or FakeEngine(), concurrency, watch=watch)
     found.save(*entries)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(found.daemon.run)
@@ -178,6 +185,25 @@ async def test_a_reason_to_look_that_changes_nothing_is_not_told(path: Path) -> 
         gate.set()
         await it.applied(1)
         assert len(it.named("plan.made")) == 1
+
+
+@pytest.mark.promise(2)
+async def test_a_thousand_saves_in_a_second_are_two_plans_at_most_and_the_last_wins(path: Path) -> None:
+    def storm() -> float:
+        began = time.monotonic()
+        for number in range(1, 1001):
+            it.save(entry(f"n{number}"))
+        return time.monotonic() - began
+
+    # As it is by default.
+    async with running(path, entry("n0"), watch=WatchSettings()) as it:
+        await it.applied(1)
+        before = len(it.named("plan.made"))
+        seconds = await anyio.to_thread.run_sync(storm)
+        await it.until(lambda: it.states() == {"n1000": "warm"})
+        # A machine too busy for a thousand saves a second may take one more for each further second.
+        assert len(it.named("plan.made")) - before <= 2 + int(seconds)
+        assert it.engine.names_of("warm")[-1] == "n1000"
 
 
 async def test_reorder_reindent_touch_and_rename_warm_nothing(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import plistlib
+import re
 import struct
 from contextlib import suppress
 from dataclasses import replace
@@ -92,6 +93,37 @@ def test_the_template_is_the_one_in_the_checkout_and_lacks_only_its_words() -> N
     assert read_packaged("dev.warmd.plist") == (ROOT / "launchd" / "dev.warmd.plist").read_bytes()
     assert read_packaged("warmd.toml") == (ROOT / "config" / "warmd.toml").read_bytes()
     assert b"@" not in to_bytes(build_plist(AGENT))
+
+
+def explained() -> dict[str, str]:
+    """The keys in the README's table, with the value beside each."""
+    table = (ROOT / "launchd" / "README.md").read_text("utf-8").partition("## What each key")[2]
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| (.+?) \| .{5,} \|$", table, re.MULTILINE)
+    return {key: value for keys, value in rows for key in re.findall(r"`(\w+)`", keys)}
+
+
+def as_explained(key: str, value: Any) -> str:
+    """How that table shows a value of the template."""
+    match value:
+        case dict() if key == "EnvironmentVariables":
+            return ", ".join(f"`{name}`" for name in value)
+        case dict():
+            return ", ".join(f"`{name}: {str(each).lower()}`" for name, each in value.items())
+        case list():
+            return f"interpreter, `{' '.join(value[1:-1])} …`"
+        case str():
+            return f"`{value.replace('@LOGS@', '~/Library/Logs/warmd')}`"
+        case _:
+            return str(value).lower()
+
+
+def test_the_readme_explains_each_key_and_no_other() -> None:
+    template = plistlib.loads(read_packaged("dev.warmd.plist"))
+    # That one is written only where launchd would not take the rest without it.
+    assert {*template, "LimitLoadToSessionType"} == set(explained())
+    shown = {key: as_explained(key, value) for key, value in template.items()}
+    # Something may be said of a value, too.
+    assert shown == {key: explained()[key][: len(value)] for key, value in shown.items()}
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.serving.held import STEP
 from tests.serving.process import PATIENCE, Server, serving, write
 from tests.serving.test_control import command, named
 from tests.toys import make_model
@@ -96,15 +97,21 @@ def test_a_stop_in_the_midst_of_warming_takes_less_than_five_seconds_and_leaves_
 
 
 @pytest.mark.promise(6)
-def test_a_second_signal_forces_in_the_midst_of_warming(models: dict[str, Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("numbers", [(signal.SIGTERM, signal.SIGTERM), (signal.SIGTERM, signal.SIGINT)])
+def test_a_second_signal_forces_in_the_midst_of_warming(
+    models: dict[str, Path], tmp_path: Path, numbers: tuple[signal.Signals, signal.Signals]
+) -> None:
     write(tmp_path / "prompts.json", [named("long", LONG)])
     state = tmp_path / "s"
-    environment = {**SMALL_STEPS, "WARMD_STATE_DIR": str(state)}
-    with serving(models["llama"], tmp_path / "prompts.json", environment=environment) as server:
+    environment = {"WARMD_WARM_CHUNK_TOKENS": str(STEP), "WARMD_STATE_DIR": str(state)}
+    # By itself it would not end before the test is given up.
+    with serving(
+        models["llama"], tmp_path / "prompts.json", environment=environment, module="tests.serving.held"
+    ) as server:
         server.wait_for("entry.warming")
         wait_until_marked(state)
-        server.process.send_signal(signal.SIGTERM)
+        server.process.send_signal(numbers[0])
         server.wait_for("daemon.stopping")
-        server.process.send_signal(signal.SIGTERM)
-        # It may have ended just before.
-        assert server.wait() in (0, 128 + signal.SIGTERM)
+        server.process.send_signal(numbers[1])
+        assert server.wait() == 128 + numbers[1]
+        assert server.seen("daemon.stopped") == []

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.serving.process import Json, Server, cached, serving, write
+from tests.serving.test_control import named
 
 RULES = "Answer in one short sentence, and say when you do not know. " * 6
 
@@ -125,10 +126,15 @@ def test_an_included_file_is_watched_too(server: tuple[Server, Path]) -> None:
     assert cached(running.chat(question, max_tokens=1)) == tokens
 
 
-def test_many_saves_in_a_row_cause_few_reconciles_and_the_last_one_wins(server: tuple[Server, Path]) -> None:
+@pytest.mark.promise(2)
+def test_a_thousand_saves_in_a_second_cause_two_reconciles_at_most_and_the_last_one_wins(
+    server: tuple[Server, Path],
+) -> None:
     running, prompts = server
-    before = len(running.seen("plan.made"))
-    for number in range(300):
-        write(prompts, [{"name": f"n{number}", "messages": [{"role": "system", "content": RULES}]}])
-    running.wait_for("entry.warmed", entry="n299")
-    assert len(running.seen("plan.made")) - before <= 3
+    before, began = len(running.seen("plan.made")), time.monotonic()
+    for number in range(1000):
+        write(prompts, [named(f"n{number}", RULES)])
+    seconds = time.monotonic() - began
+    running.wait_for("entry.warmed", entry="n999")
+    # A machine too busy for a thousand saves a second may take one more for each further second.
+    assert len(running.seen("plan.made")) - before <= 2 + int(seconds)

@@ -10,6 +10,8 @@ from typing import Any
 import anyio
 import watchfiles
 
+from warmd.trigger import Signal
+
 Changes = set[tuple[watchfiles.Change, str]]
 
 NEVER = False
@@ -27,6 +29,23 @@ class Silent:
         await options["stop_event"].wait()
         if NEVER:
             yield set()
+
+
+@dataclass
+class Told:
+    """Tells of a change whenever a test says so, and knows how it was asked for them."""
+
+    options: dict[str, Any] = field(default_factory=dict)
+    change: Signal = field(default_factory=Signal)
+
+    async def __call__(self, *paths: Path, **options: Any) -> AsyncIterator[Changes]:
+        """Wait for the test."""
+        self.options = options
+        while not options["stop_event"].is_set():
+            with anyio.move_on_after(0.02) as pause:
+                await self.change.wait()
+            if not pause.cancelled_caught:
+                yield {(watchfiles.Change.modified, str(path)) for path in paths}
 
 
 @dataclass

@@ -4,19 +4,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
 import pytest
 
-from tests.watch.follower import PATIENCE, following
-from warmd.settings import WatchSettings
+from tests.watch.follower import PATIENCE, eventually, following
+from tests.watch.sources import Told
+from warmd.settings import Settings, WatchSettings
 from warmd.watch import Look, Watcher, signature
+from warmd.watch.watcher import POLL_PERIOD
 
 PATIENT = WatchSettings(settle=0.6, ceiling=10.0, rehash=600.0)
 """Settles so late that the pauses of a slow save never count as quiet, on a busy machine either."""
@@ -156,6 +161,71 @@ async def test_a_storm_of_saves_is_two_looks_at_most(path: Path, save: Save) -> 
         await follower.saw("1000")
         # A machine too busy for a thousand saves a second may take one look more for each further second.
         assert len(follower.looks) <= 2 + int(seconds)
+
+
+@pytest.fixture
+async def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds that each sleep asked for: no more on a busy machine, where all of them take longer."""
+    asked: list[float] = []
+    loop = asyncio.get_running_loop()
+    call_later = loop.call_later
+
+    def note(delay: float, *arguments: Any, **more: Any) -> asyncio.TimerHandle:
+        asked.append(delay)
+        return call_later(delay, *arguments, **more)
+
+    monkeypatch.setattr(loop, "call_later", note)
+    return asked
+
+
+@pytest.mark.parametrize("is_polling", [False, True])
+@pytest.mark.promise(2)
+async def test_from_a_save_to_the_look_less_than_a_second_is_waited(
+    path: Path, in_force: Settings, waits: list[float], is_polling: bool
+) -> None:
+    told = Told()
+    settings = replace(in_force.watch, poll=is_polling)
+    watcher = Watcher(settings, events=told)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(watcher.run)
+        watcher.follow([path], signature([path]))
+        await eventually(lambda: is_polling or bool(told.options))
+        # What follows a `follow` is over.
+        waits.clear()
+        path.write_text("1")
+        told.change.set()
+        with anyio.fail_after(PATIENCE):
+            assert await watcher.settled() == Look()
+        settling = sum(waits)
+        tasks.cancel_scope.cancel()
+    noticing = POLL_PERIOD if is_polling else (told.options["step"] + told.options["debounce"]) / 1000
+    assert 0 < settling <= settings.settle
+    assert noticing + settling < 1
+
+
+@pytest.mark.promise(2)
+async def test_a_file_that_keeps_changing_is_waited_for_no_longer_than_a_second(
+    path: Path, in_force: Settings, waits: list[float]
+) -> None:
+    told = Told()
+    watcher = Watcher(in_force.watch, events=told)
+    watcher.follow([path], signature([path]))
+    path.write_text("1")
+
+    async def scribble() -> None:
+        for number in range(100_000):
+            # Not by a sleep, which would be noted.
+            with anyio.move_on_after(in_force.watch.settle / 4):
+                await anyio.Event().wait()
+            path.write_text("1" * (number % 100))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(scribble)
+        with anyio.fail_after(PATIENCE):
+            # On a machine so busy that nothing was written for long, it may have settled.
+            await watcher.settled()
+        tasks.cancel_scope.cancel()
+    assert 0 < sum(waits) <= in_force.watch.ceiling <= 1
 
 
 async def test_a_file_that_never_rests_is_looked_at_when_the_ceiling_is_reached(path: Path) -> None:

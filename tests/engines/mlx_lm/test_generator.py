@@ -131,8 +131,32 @@ def test_a_request_that_was_taken_waits_until_it_begins(model: Any, room: Counti
 
 
 @pytest.mark.promise(5)
-def test_a_request_that_comes_while_an_idle_server_warms_is_taken_next(room: Counting) -> None:
+@pytest.mark.parametrize("at", [1, 2, 7])
+def test_a_request_that_comes_while_an_idle_server_warms_is_taken_after_that_step(
+    room: Counting, at: int
+) -> None:
     taking = Taking(room)
     room.desk.fail_all(RuntimeError())
-    room.desk.submit(Job(lambda: taking.requests.put("a request")))
-    assert taking._next_request(0.1) == "a request"
+    steps: list[int] = []
+
+    def step() -> None:
+        steps.append(len(steps) + 1)
+        if steps[-1] == at:
+            taking.requests.put("a request")
+
+    room.desk.submit(Job(step))
+    taken = [taking._next_request(0.1) for _ in range(at)]
+    # The step during which it came, and none more.
+    assert [*range(1, at + 1)] == steps
+    assert taken == [None] * (at - 1) + ["a request"]
+
+
+@pytest.mark.promise(5)
+def test_a_request_that_is_there_is_taken_without_a_step(room: Counting) -> None:
+    taking = Taking(room)
+    taking.requests.put("a request")
+    assert room.taken(lambda: taking._next_request(0.1)) == 0
+
+
+def test_between_two_tokens_there_is_one_step_at_most(room: Counting) -> None:
+    assert {room.taken(room.step_while_serving) for _ in range(20)} == {0, 1}
