@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -296,6 +297,25 @@ async def test_the_total_of_hits_does_not_shrink_with_an_edit(path: Path) -> Non
         assert it.status("a").tokens_saved == 0
         totals = status_json(it.daemon.statistics())["totals"]
         assert (totals["hits"], totals["tokens_saved"]) == (1, size)
+
+
+async def test_the_status_says_when_the_file_was_looked_at_and_when_the_system_told_of_a_change(
+    path: Path,
+) -> None:
+    began = time.time()
+    async with running(path, entry("a")) as it:
+        await it.applied(1)
+        await it.until(lambda: it.daemon.statistics().document.last_check_at is not None)
+
+        def is_heard() -> bool:
+            # A neighbour: a change of the file itself may be found by a look that comes before the event.
+            path.with_name("neighbour").touch()
+            return it.daemon.statistics().document.last_event_at is not None
+
+        await it.until(is_heard)
+        document = status_json(it.daemon.statistics())["document"]
+        assert began <= document["last_event_at"] <= time.time()
+        assert began <= document["last_check_at"] <= time.time()
 
 
 async def test_entries_that_nobody_has_looked_at_yet_are_pending(path: Path) -> None:
