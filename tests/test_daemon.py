@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,14 @@ class Running:
         *,
         folder: Path | None = None,
         limit: str = "auto",
+        warm: WarmSettings | None = None,
     ) -> None:
         self.path, self.engine = path, engine
         self.events: list[Event] = []
         settings = Settings(
-            watch=QUICK, warm=WarmSettings(concurrency=concurrency), memory=MemorySettings(look=0.05)
+            watch=QUICK,
+            warm=replace(warm or WarmSettings(), concurrency=concurrency),
+            memory=MemorySettings(look=0.05),
         )
         self._news = anyio.Event()
         self.daemon = Daemon(
@@ -83,9 +87,13 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    path: Path, *entries: Any, engine: FakeEngine | None = None, concurrency: int = 1
+    path: Path,
+    *entries: Any,
+    engine: FakeEngine | None = None,
+    concurrency: int = 1,
+    warm: WarmSettings | None = None,
 ) -> AsyncIterator[Running]:
-    found = Running(path, engine or FakeEngine(), concurrency)
+    found = Running(path, engine or FakeEngine(), concurrency, warm=warm)
     found.save(*entries)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(found.daemon.run)

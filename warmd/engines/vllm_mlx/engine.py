@@ -14,7 +14,7 @@ from vllm_mlx import server
 from vllm_mlx.engine.batched import BatchedEngine
 from vllm_mlx.engine.simple import SimpleEngine
 
-from warmd.engines.base import Held, Identity, LiveRequest, Prefix, Warmed
+from warmd.engines.base import Effort, Held, Identity, LiveRequest, Prefix, Warmed
 from warmd.engines.pace import Pace
 from warmd.engines.vllm_mlx.batched import BatchedStore
 from warmd.engines.vllm_mlx.render import RequestPath
@@ -78,6 +78,13 @@ class VllmMlxEngine:
 
     def cost(self) -> None:
         """Not known before something is prefilled."""
+
+    def effort(self) -> Effort | None:
+        """As the batched engine's thread has left it; the simple one tells nothing."""
+        store = self._store
+        if not isinstance(store, BatchedStore):
+            return None
+        return Effort(*store.pace.computed, is_serving=store.is_serving())
 
     def disk(self) -> None:
         """vllm-mlx writes its cache to disk by itself, when it stops."""
