@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +40,14 @@ class Running:
         folder: Path | None = None,
         limit: str = "auto",
         watch: WatchSettings = QUICK,
+        warm: WarmSettings | None = None,
     ) -> None:
         self.path, self.engine = path, engine
         self.events: list[Event] = []
         settings = Settings(
-            watch=watch, warm=WarmSettings(concurrency=concurrency), memory=MemorySettings(look=0.05)
+            watch=watch,
+            warm=replace(warm or WarmSettings(), concurrency=concurrency),
+            memory=MemorySettings(look=0.05),
         )
         self._news = anyio.Event()
         self.daemon = Daemon(
@@ -90,8 +94,9 @@ async def running(
     engine: FakeEngine | None = None,
     concurrency: int = 1,
     watch: WatchSettings = QUICK,
+    warm: WarmSettings | None = None,
 ) -> AsyncIterator[Running]:
-    found = Running(path, engine or FakeEngine(), concurrency, watch=watch)
+    found = Running(path, engine or FakeEngine(), concurrency, watch=watch, warm=warm)
     found.save(*entries)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(found.daemon.run)
@@ -322,6 +327,25 @@ async def test_the_total_of_hits_does_not_shrink_with_an_edit(path: Path) -> Non
         assert it.status("a").tokens_saved == 0
         totals = status_json(it.daemon.statistics())["totals"]
         assert (totals["hits"], totals["tokens_saved"]) == (1, size)
+
+
+async def test_the_status_says_when_the_file_was_looked_at_and_when_the_system_told_of_a_change(
+    path: Path,
+) -> None:
+    began = time.time()
+    async with running(path, entry("a")) as it:
+        await it.applied(1)
+        await it.until(lambda: it.daemon.statistics().document.last_check_at is not None)
+
+        def is_heard() -> bool:
+            # A neighbour: a change of the file itself may be found by a look that comes before the event.
+            path.with_name("neighbour").touch()
+            return it.daemon.statistics().document.last_event_at is not None
+
+        await it.until(is_heard)
+        document = status_json(it.daemon.statistics())["document"]
+        assert began <= document["last_event_at"] <= time.time()
+        assert began <= document["last_check_at"] <= time.time()
 
 
 async def test_entries_that_nobody_has_looked_at_yet_are_pending(path: Path) -> None:

@@ -56,6 +56,9 @@ def test_it_is_json_with_the_stable_names() -> None:
         "applied": 1,
         "errors": [{"line": 3, "column": 1, "path": "$.prompts[0]", "message": "expected a list"}],
         "accepted_at": 4.5,
+        "last_event_at": None,
+        "last_check_at": None,
+        "missed_event_at": None,
     }
     assert found["memory"].items() >= {
         ("limit", 100),

@@ -42,6 +42,7 @@ from warmd.status import DocumentStatus, Statistics
 from warmd.tell import Teller
 from warmd.traffic import Traffic
 from warmd.trigger import Signal
+from warmd.vigil import Vigil
 from warmd.warming import Turnstile, Warmer
 
 
@@ -265,6 +266,7 @@ class Daemon:
             self._tasks,
             self._turnstile,
             self._quarantine,
+            lambda slot: Vigil(slot, self._engine, self._tell, self._settings.warm),
             on_change=self._signal.set,
             on_idle=lambda: self._reloader.mark_applied(self._generation),
             room_delay=self._settings.memory.look,

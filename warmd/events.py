@@ -103,7 +103,8 @@ CATALOGUE: Mapping[str, Kind] = {
     "entry.deferred": Kind(
         "warning",
         ("entry", "needed", "available", "reason"),
-        "it waits for memory, in bytes (0 where it is not by the bytes); it is tried again by itself",
+        "it waits for memory, in bytes, or (0 bytes) for what `reason` says, such as live requests; it goes "
+        "on by itself",
     ),
     "entry.warming": Kind("info", ("entry", "tokens"), "its prefix is being prefilled"),
     "entry.warmed": Kind(

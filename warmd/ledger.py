@@ -43,6 +43,7 @@ class Slot:
         shortages: How often it found none although the plan had expected it.
         losses: Loop times of the last hour at which it was warm no longer.
         warm_seconds: What warming it has taken, also in vain.
+        waits: While it is being warmed, why that stands still, if it does.
     """
 
     entry: Entry
@@ -67,6 +68,7 @@ class Slot:
     needed_at: float = 0.0
     shortages: int = 0
     warm_seconds: float = 0.0
+    waits: str | None = None
 
     @property
     def tokens(self) -> int | None:
@@ -247,5 +249,5 @@ def _slot_status(name: str, slot: Slot, held: Held | None) -> EntryStatus:
         last_hit_at=slot.last_hit_at,
         near_misses=slot.near_misses,
         warm_seconds=slot.warm_seconds,
-        reason=slot.reason or "; ".join(notes) or None,
+        reason=slot.waits or slot.reason or "; ".join(notes) or None,
     )

@@ -47,7 +47,7 @@ class Reloader:
     ) -> None:
         self.path = Path(path).expanduser().absolute()
         self.document: Document | None = None
-        self.status = DocumentStatus(self.path)
+        self._status = DocumentStatus(self.path)
         self._settings = settings
         self._emit = emit
         self._load_document = load
@@ -58,6 +58,17 @@ class Reloader:
         self._blocking = Blocking(settings.watch.timeout)
         self._watcher = Watcher(settings.watch, on_rearmed=self._rearmed, on_degraded=self._degraded)
 
+    @property
+    def status(self) -> DocumentStatus:
+        """How things are with the file, and with the watch over it."""
+        watch = self._watcher.statistics()
+        return replace(
+            self._status,
+            last_event_at=watch.last_event_at,
+            last_check_at=watch.last_check_at,
+            missed_event_at=watch.missed_event_at,
+        )
+
     async def run(self) -> None:
         """Follow the file until cancelled."""
         async with anyio.create_task_group() as tasks:
@@ -66,7 +77,7 @@ class Reloader:
 
     def mark_applied(self, generation: int) -> None:
         """All that this generation asked for is done."""
-        self.status = replace(self.status, applied=generation)
+        self._status = replace(self._status, applied=generation)
 
     async def look(self) -> DocumentStatus:
         """Read the file now; how things are with it once that is done."""
@@ -140,7 +151,7 @@ class Reloader:
         if identity == self._last:
             return False
         self._last = identity
-        self.status = replace(self.status, seen=self.status.seen + 1, sha256=outcome.sha256)
+        self._status = replace(self._status, seen=self._status.seen + 1, sha256=outcome.sha256)
         if isinstance(outcome, Document):
             self._accept(outcome)
         else:
@@ -155,7 +166,7 @@ class Reloader:
             make_event(
                 "prompts.unchanged",
                 level=None if is_valid else "warning",
-                generation=self.status.accepted,
+                generation=self._status.accepted,
                 sha256=outcome.sha256,
                 valid=is_valid,
             )
@@ -163,9 +174,9 @@ class Reloader:
 
     def _accept(self, document: Document) -> None:
         changes = diff(self.document, document)
-        generation = self.status.seen
+        generation = self._status.seen
         self.document = document
-        self.status = replace(self.status, accepted=generation, accepted_at=time.time(), errors=())
+        self._status = replace(self._status, accepted=generation, accepted_at=time.time(), errors=())
         self._emit(
             make_event(
                 "prompts.accepted",
@@ -180,12 +191,12 @@ class Reloader:
         )
 
     def _reject(self, error: InvalidPromptsError) -> None:
-        self.status = replace(self.status, errors=error.errors)
+        self._status = replace(self._status, errors=error.errors)
         self._emit(
             make_event(
                 "prompts.rejected",
                 sha256=error.sha256,
-                kept_generation=self.status.accepted,
+                kept_generation=self._status.accepted,
                 errors=[_error_fields(item) for item in error.errors],
             )
         )

@@ -81,7 +81,13 @@ class EntryStatus:
 class DocumentStatus:
     """Which revisions of the file have been seen, accepted and applied, as generation numbers.
 
-    `accepted_at` is when the last one was accepted, in seconds since the epoch.
+    Times are in seconds since the epoch, None where that has not happened yet.
+
+    Attributes:
+        accepted_at: When the last one was accepted.
+        last_event_at: When the system last reported anything in the watched folders.
+        last_check_at: When the files were last looked at, event or not.
+        missed_event_at: When such a look last found a change that no event had announced.
     """
 
     path: Path
@@ -91,6 +97,9 @@ class DocumentStatus:
     applied: int = 0
     errors: tuple[FileError, ...] = ()
     accepted_at: float | None = None
+    last_event_at: float | None = None
+    last_check_at: float | None = None
+    missed_event_at: float | None = None
 
 
 @dataclass(slots=True)

@@ -114,6 +114,10 @@ class Teller:
                 )
             )
 
+    def waits(self, slot: Slot, reason: str) -> None:
+        """A warming stands still, and not for want of memory."""
+        self.deferred(slot, Shortage(0, 0, reason))
+
     def pressure(self, memory: Memory) -> None:
         """The system's memory pressure has changed."""
         self._emit(

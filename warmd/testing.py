@@ -16,6 +16,7 @@ from warmd.clock import Clock
 from warmd.clock.moments import is_daily, unit_of
 from warmd.disk.status import DiskStatus
 from warmd.engines.base import (
+    Effort,
     EngineDiedError,
     Foreseen,
     Held,
@@ -94,6 +95,7 @@ class FakeEngine:
         self._limit: int | None = None
         self._pressure = 1
         self._memory_error: str | None = None
+        self._effort: Effort | None = Effort()
         self._disk: DiskStatus | None = None
         self._server: ServerStatus | None = None
         self._disk_tokens: dict[str, int] = {}
@@ -131,6 +133,10 @@ class FakeEngine:
     def limit_memory(self, limit: int | None, *, pressure: int = 1, error: str | None = None) -> None:
         """Keep a limit of so many bytes, all of which prefixes may take; None: as if there were none."""
         self._limit, self._pressure, self._memory_error = limit, pressure, error
+
+    def work(self, effort: Effort | None) -> None:
+        """Say that warming has taken so much, and whether there are requests; None: it cannot tell."""
+        self._effort = effort
 
     def keep_on_disk(self, status: DiskStatus | None, **tokens: int) -> None:
         """Say that so much is on disk, and so many leading tokens of entries by name; warming reads none."""
@@ -212,6 +218,10 @@ class FakeEngine:
     def cost(self) -> Cost:
         """So much a token, and nothing besides."""
         return Cost(self._kv_bytes_per_token, largest_share=0.0, step=1)
+
+    def effort(self) -> Effort | None:
+        """What `work` said."""
+        return self._effort
 
     def disk(self) -> DiskStatus | None:
         """What `keep_on_disk` said."""

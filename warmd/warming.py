@@ -17,6 +17,7 @@ from warmd.errors import WarmdError
 from warmd.ledger import Ledger, Slot
 from warmd.plan import Drop, Plan, Shortage, Wanted
 from warmd.tell import Teller
+from warmd.vigil import Vigil
 
 MOST_LOOKS = 64
 """A prefix that found no room again and again is tried after so many looks at the memory at last."""
@@ -40,6 +41,7 @@ class Warmer:
         tasks: Where warmings run.
         turnstile: Shared by all warmers of a daemon.
         quarantine: Has a mark on disk for each prefix while it is being warmed.
+        watch_over: Who watches over the warming of a prefix.
         on_change: Called when a plan should be made again.
         on_idle: Called when nothing is left to do.
         room_delay: Seconds before a prefix that found no room is tried again.
@@ -53,6 +55,7 @@ class Warmer:
         tasks: TaskGroup,
         turnstile: Turnstile,
         quarantine: Quarantine,
+        watch_over: Callable[[Slot], Vigil],
         *,
         on_change: Callable[[], None],
         on_idle: Callable[[], None],
@@ -66,6 +69,7 @@ class Warmer:
         self._tasks = tasks
         self._turnstile = turnstile
         self._quarantine = quarantine
+        self._watch_over = watch_over
         self._on_change = on_change
         self._on_idle = on_idle
         self._room_delay = room_delay
@@ -151,7 +155,7 @@ class Warmer:
     async def _warm(self, key: str, slot: Slot, scope: anyio.CancelScope) -> None:
         began = time.perf_counter()
         try:
-            with scope:
+            with scope, self._watch_over(slot).over(self._tasks):
                 await self._warm_and_verify(key, slot)
         except EngineDiedError:
             raise

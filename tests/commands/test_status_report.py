@@ -49,6 +49,32 @@ def test_without_a_model_or_a_file_it_says_so() -> None:
     assert lines(early)[:2] == ["no model is loaded (warmd 1.2, pid 7, up 30 s)", "/x/p.json: not read yet"]
 
 
+@pytest.mark.parametrize(
+    ("heard", "missed", "expected"),
+    [
+        (None, None, []),
+        (NOW - 9, None, []),
+        (NOW - 9, NOW - 60, []),
+        (None, NOW - 9, ["a change was found 9 s ago without a file event of the system: none has come"]),
+        (
+            NOW - 7300,
+            NOW - 9,
+            ["a change was found 9 s ago without a file event of the system: the last came 2 h 1 min ago"],
+        ),
+    ],
+)
+def test_a_watch_that_missed_a_change_is_shown_until_it_hears_again(
+    heard: float | None, missed: float | None, expected: list[str]
+) -> None:
+    document = replace(EMPTY.document, last_event_at=heard, last_check_at=NOW, missed_event_at=missed)
+    assert lines(replace(EMPTY, document=document))[1:] == [
+        "/x/p.json: generation 1",
+        *expected,
+        "",
+        "nothing is to be kept warm",
+    ]
+
+
 def test_of_a_server_elsewhere_the_address_is_shown_and_what_is_wrong_with_it() -> None:
     away = replace(EMPTY, model=None, server=ServerStatus("http://s:1", "the server answered 401"))
     assert lines(away)[:2] == [

@@ -127,3 +127,15 @@ def test_an_idle_server_takes_whole_chunks_again() -> None:
     assert pace.size == pytest.approx(16, abs=1)
     pace.idle()
     assert pace.size == pytest.approx(200, abs=1)
+
+
+def test_what_was_computed_adds_up_without_the_time_in_between() -> None:
+    clock = Clock()
+    pace = make(clock)
+    sizes = []
+    for _ in range(3):
+        sizes.append(compute(pace, clock, 100.0))
+        clock.now += 1000
+    tokens, seconds = pace.computed
+    assert tokens == sum(sizes)
+    assert seconds == pytest.approx(tokens / 100)

@@ -39,3 +39,23 @@ def test_while_requests_only_decode_entries_are_warmed(
             stop.set()
             for thread in threads:
                 thread.join()
+
+
+def test_an_entry_that_requests_leave_no_time_for_is_told_of_and_warmed_when_they_do(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    prompts = tmp_path / "prompts.json"
+    write(prompts, [entry("first", RULES)])
+    environment = {"WARMD_WARM_LIVE_SHARE": "0", "WARMD_WARM_MAX_PAUSE": "0.5"}
+    with serving(models["llama"], prompts, environment=environment) as server:
+        server.wait_for("entry.warmed", entry="first")
+        # Long enough that the file is read in the midst of it.
+        long = ask("Nothing of this is warm.")
+        request = threading.Thread(target=server.chat, args=(long,), kwargs={"max_tokens": 3000})
+        request.start()
+        write(prompts, [entry("first", RULES), entry("second", "2. " + RULES * 3)])
+        deferred = server.wait_for("entry.deferred", entry="second")
+        assert deferred["reason"].startswith("live requests have left no time for it for 0.5 s or more")
+        assert [line["entry"] for line in server.seen("entry.warmed")] == ["first"]
+        request.join()
+        server.wait_for("entry.warmed", entry="second")

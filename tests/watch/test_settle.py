@@ -8,7 +8,7 @@ import pytest
 
 from warmd.settings import WatchSettings
 from warmd.watch import FileSignature, Look, Signature
-from warmd.watch.settle import LONGEST_LAG, STEP, Settling, quiet_before
+from warmd.watch.settle import LONGEST_LAG, OVERDUE, STEP, Settling, is_overdue, quiet_before
 
 SETTINGS = WatchSettings(settle=0.25, ceiling=1.0)
 
@@ -81,3 +81,18 @@ def test_the_time_an_event_took_counts_as_quiet_up_to_a_bound(
     changed = FileSignature(Path("/w.json"), ctime_ns=None if changed_at is None else int(changed_at * 1e9))
     seen = (FileSignature(Path("/w.json"), ctime_ns=2), other)
     assert expected == pytest.approx(quiet_before(seen, (changed, other), 100.0, settle))
+
+
+@pytest.mark.parametrize(
+    ("changed_at", "expected"),
+    [(100.0, False), (100.1 - OVERDUE, False), (100.0 - OVERDUE, True), (101.0, False), (None, False)],
+    ids=["now", "lately", "long ago", "future", "gone"],
+)
+def test_an_event_is_overdue_only_of_a_change_that_is_known_to_be_old(
+    changed_at: float | None, expected: bool
+) -> None:
+    other = FileSignature(Path("/other"), ctime_ns=1)
+    changed = FileSignature(Path("/w.json"), ctime_ns=None if changed_at is None else int(changed_at * 1e9))
+    seen = (FileSignature(Path("/w.json"), ctime_ns=2), other)
+    assert is_overdue(seen, (changed, other), 100.0) is expected
+    assert not is_overdue(seen, seen, 100.0)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import time
 from pathlib import Path
 
 import anyio
@@ -38,6 +39,34 @@ async def test_lost_events_are_healed_by_the_tick_and_the_watch_is_renewed(path:
                 break
         assert len(source.watched) > 1
         assert follower.degraded == []
+
+
+async def test_when_it_looked_and_when_it_heard_is_told(path: Path) -> None:
+    began = time.time()
+    async with following(path) as follower:
+        await eventually(lambda: follower.watcher.statistics().last_check_at is not None)
+        path.write_text("1")
+        await follower.saw("1")
+        found = follower.watcher.statistics()
+        assert found.last_event_at is not None
+        assert found.last_check_at is not None
+        assert began <= found.last_event_at <= found.last_check_at
+        assert found.missed_event_at is None
+
+
+async def test_a_change_that_no_event_has_told_of_in_time_is_noted(path: Path) -> None:
+    async with following(path, settings=WatchSettings(settle=0.1, rehash=1.5), events=Silent()) as follower:
+        # One that comes just before the tick may yet be told of, and one at the tick was seen by itself.
+        for content in map(str, range(1, 20)):
+            path.write_text(content)
+            await follower.saw(content)
+            if follower.watcher.statistics().missed_event_at is not None:
+                break
+        found = follower.watcher.statistics()
+        assert found.last_event_at is None
+        assert found.missed_event_at is not None
+        assert found.last_check_at is not None
+        assert found.missed_event_at <= found.last_check_at
 
 
 async def test_an_unchanged_file_is_rechecked_once_at_a_tick(path: Path) -> None:

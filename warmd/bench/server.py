@@ -127,6 +127,8 @@ async def own_server(
     command += ["--port", str(port), "--prompt-cache-size", "0", *flags]
     variables = {"WARMD_STATE_DIR": str(folder), "WARMD_STORE_PATH": str(folder / "kv")}
     variables |= {"WARMD_LOG_FILE": "", "WARMD_LOG_LEVEL": "info"}
+    # A warming that waits for its requests is not put off: `entry.deferred` ends a measurement.
+    variables |= {"WARMD_WARM_MAX_PAUSE": "86400"}
     process, log = _start(command, variables)
     server = OwnServer(folder, port)
     error: Exception | None = None

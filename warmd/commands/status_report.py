@@ -43,7 +43,7 @@ def report(found: Json, now: float) -> RenderableType:
         found: `warmd.status.status_json`'s.
         now: Seconds since the epoch.
     """
-    lines: list[RenderableType] = [*_head(found), *_memory(found["memory"]), *_disk(found["disk"])]
+    lines: list[RenderableType] = [*_head(found, now), *_memory(found["memory"]), *_disk(found["disk"])]
     lines += _progress(found["entries"])
     parts: list[RenderableType] = [*lines, Text()]
     parts.append(_table(found, now) if found["entries"] else Text("nothing is to be kept warm"))
@@ -76,7 +76,7 @@ class PathLine:
         yield Text(path + self.rest, self.style)
 
 
-def _head(found: Json) -> Iterator[RenderableType]:
+def _head(found: Json, now: float) -> Iterator[RenderableType]:
     server = found["server"]
     at = f" at {one_line(server['url'])}" if server is not None else ""
     model = one_line(found["model"]) if found["model"] else "no model is loaded" if not at else "no model"
@@ -91,12 +91,26 @@ def _head(found: Json) -> Iterator[RenderableType]:
     if not document["errors"]:
         generation = f"generation {document['accepted']}" if document["accepted"] else "not read yet"
         yield PathLine(path, f": {generation}")
-        return
-    yield PathLine(path, f": the file is wrong, {consequence(document)}", "red")
-    lines = error_lines(document)
-    yield from (Text(f"  {line}") for line in lines[:SHOWN_ERRORS])
-    if len(lines) > SHOWN_ERRORS:
-        yield Text(f"  and {len(lines) - SHOWN_ERRORS} more")
+    else:
+        yield PathLine(path, f": the file is wrong, {consequence(document)}", "red")
+        lines = error_lines(document)
+        yield from (Text(f"  {line}") for line in lines[:SHOWN_ERRORS])
+        if len(lines) > SHOWN_ERRORS:
+            yield Text(f"  and {len(lines) - SHOWN_ERRORS} more")
+    yield from _watch(document, now)
+
+
+def _watch(document: Json, now: float) -> Iterator[Text]:
+    """A line while the last change was found without the system's help."""
+    heard, missed = document["last_event_at"], document["missed_event_at"]
+    if missed is not None and (heard is None or heard < missed):
+        last = "none has come" if heard is None else f"the last came {_ago(heard, now)}"
+        found = f"a change was found {_ago(missed, now)} without a file event of the system"
+        yield Text(f"{found}: {last}", "yellow")
+
+
+def _ago(then: float, now: float) -> str:
+    return f"{format_seconds(max(0.0, now - then))} ago"
 
 
 # --- memory and progress ---------------------------------------------------------------------------

@@ -145,6 +145,21 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class Effort:
+    """What an engine has computed for warming since it began, whatever for, and what comes first now.
+
+    Attributes:
+        tokens: Prefilled so far.
+        seconds: What computing them took, without the time that live requests took in between.
+        is_serving: There are live requests.
+    """
+
+    tokens: int = 0
+    seconds: float = 0.0
+    is_serving: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Chat:
     """A chat request as its client sent it. Never logged, never written anywhere.
 
@@ -238,6 +253,9 @@ class Engine(Protocol):
 
     def cost(self) -> Cost | None:
         """What the loaded model's state costs; None while that is not known."""
+
+    def effort(self) -> Effort | None:
+        """What warming has taken so far; None where the engine does not tell."""
 
     def disk(self) -> DiskStatus | None:
         """What is on disk; None where the engine keeps nothing there."""

@@ -89,6 +89,9 @@ class HostEngine:
     def cost(self) -> None:
         """The host does not tell."""
 
+    def effort(self) -> None:
+        """The host does not tell."""
+
     def disk(self) -> None:
         """Nothing: the host's cache is its own."""
 

@@ -24,6 +24,9 @@ class Pace:
         seconds: That one chunk may take.
         live_share: Of the time in which requests only decode, 0 to 0.9.
         clock: Seconds.
+
+    Attributes:
+        computed: Tokens of all chunks so far, and the seconds that these took.
     """
 
     def __init__(
@@ -36,6 +39,7 @@ class Pace:
         self.max_tokens = max_tokens
         self._seconds = self._allowed = seconds
         self._live_share = live_share
+        self.computed = (0, 0.0)
         self._clock = clock
         self._rate: float | None = None
         self._last_size = 0
@@ -62,6 +66,8 @@ class Pace:
         yield
         taken = self._clock() - began
         self._rate, self._last_size = tokens / max(taken, 1e-6), max(tokens, MIN_TOKENS)
+        # At once, as other threads look at it.
+        self.computed = self.computed[0] + tokens, self.computed[1] + taken
 
     def idle(self) -> None:
         """No request is there: a chunk may take its full time."""

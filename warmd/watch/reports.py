@@ -43,6 +43,9 @@ class WatchStatistics:
         batches: How often events came.
         looks: How often the caller was told to look.
         is_polling: Changes are found by polling, by choice or because events cannot be had.
+        last_event_at: When the system last reported anything in these folders, in seconds since the epoch.
+        last_check_at: When the files were last compared with what was seen.
+        missed_event_at: When a comparison last found a change that no event had announced in time.
     """
 
     directories: tuple[Path, ...]
@@ -50,3 +53,6 @@ class WatchStatistics:
     batches: int
     looks: int
     is_polling: bool
+    last_event_at: float | None = None
+    last_check_at: float | None = None
+    missed_event_at: float | None = None

@@ -14,6 +14,9 @@ STEP = 0.05
 LONGEST_LAG = 0.25
 """Seconds by which an event may be late; what a file's own clock says is believed up to here."""
 
+OVERDUE = 1.0
+"""Seconds after which an event that has not come does not come."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settling:
@@ -53,9 +56,19 @@ def quiet_before(seen: Signature, current: Signature, wall_clock: float, settle:
         wall_clock: Now, as `time.time`.
         settle: How long they have to be quiet.
     """
+    changed_at = _changed_at(seen, current)
+    return 0.0 if changed_at is None else max(0.0, min(wall_clock - changed_at, LONGEST_LAG, settle - STEP))
+
+
+def is_overdue(seen: Signature, current: Signature, wall_clock: float) -> bool:
+    """True when files that no event has told of changed so long ago that none is on its way any more."""
+    changed_at = _changed_at(seen, current)
+    return changed_at is not None and wall_clock - changed_at >= OVERDUE
+
+
+def _changed_at(seen: Signature, current: Signature) -> float | None:
+    """When the last of the files changed that are not as they were, as `time.time`; None if not known."""
     changes = [file.ctime_ns for file in set(current) - set(seen)]
     # A file that is gone does not say since when.
     known = [changed / 1e9 for changed in changes if changed is not None]
-    if not known or len(known) < len(changes):
-        return 0.0
-    return max(0.0, min(wall_clock - max(known), LONGEST_LAG, settle - STEP))
+    return max(known) if known and len(known) == len(changes) else None

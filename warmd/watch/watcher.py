@@ -25,7 +25,7 @@ from warmd.settings import WatchSettings
 from warmd.trigger import Signal
 from warmd.watch.places import Arming, arming, returned, watched_paths, without_identity
 from warmd.watch.reports import Degraded, Look, Rearmed, WatchStatistics
-from warmd.watch.settle import Settling, quiet_before
+from warmd.watch.settle import Settling, is_overdue, quiet_before
 from warmd.watch.signature import Signature, signature, unreachable
 
 STEP_MILLISECONDS = 120
@@ -89,11 +89,23 @@ class Watcher:
         self._look = Signal()
         self._check = Signal()
         self._armings = self._batches = self._looks = 0
+        self._last_event_at: float | None = None
+        self._last_check_at: float | None = None
+        self._missed_event_at: float | None = None
 
     def statistics(self) -> WatchStatistics:
         """What has been done, and what is watched now."""
         directories = tuple(watched_paths(self._armed))
-        return WatchStatistics(directories, self._armings, self._batches, self._looks, self._is_polling)
+        return WatchStatistics(
+            directories,
+            self._armings,
+            self._batches,
+            self._looks,
+            self._is_polling,
+            self._last_event_at,
+            self._last_check_at,
+            self._missed_event_at,
+        )
 
     def follow(self, files: Collection[Path], seen: Signature) -> None:
         """Watch these files from now on.
@@ -133,7 +145,7 @@ class Watcher:
             if current != self._seen:
                 self._is_asked = False
                 if not was_told:
-                    self._renew()
+                    self._renew(current)
                 return await self._settle(current, was_told)
             if self._is_asked or anyio.current_time() >= self._recheck_at:
                 self._is_asked = False
@@ -161,9 +173,11 @@ class Watcher:
 
     async def _signature(self) -> Signature:
         try:
-            return await self._blocking.run(signature, self._files)
+            found = await self._blocking.run(signature, self._files)
         except TimeoutError:
             return unreachable(self._files)
+        self._last_check_at = time.time()
+        return found
 
     # --- keeping a watch on the right directories ------------------------------------------------
 
@@ -241,7 +255,7 @@ class Watcher:
                 stop_event=stop,
                 ignore_permission_denied=True,
             ):
-                self._batches += 1
+                self._batches, self._last_event_at = self._batches + 1, time.time()
                 self._notice(changes)
         await stop.wait()
 
@@ -251,9 +265,12 @@ class Watcher:
         self._look.set()
         self._check.set()
 
-    def _renew(self) -> None:
+    def _renew(self, current: Signature) -> None:
         """A change came without an event: the watch is deaf (sleep, bind mount), and a new one may hear."""
         self._is_deaf = not self._is_polling
+        # The tick may only have been quicker than the event.
+        if self._is_deaf and is_overdue(self._seen, current, time.time()):
+            self._missed_event_at = time.time()
         self._check.set()
 
     @property

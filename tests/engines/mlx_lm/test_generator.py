@@ -130,6 +130,19 @@ def test_a_request_that_was_taken_waits_until_it_begins(model: Any, room: Counti
     assert [*found, room.is_waiting] == [False, True, False]
 
 
+def test_requests_are_served_from_when_one_is_taken_until_there_are_none(room: Counting) -> None:
+    taking = Taking(room)
+    found = [room.is_serving]
+    taking.requests.put("a request")
+    taking._next_request(0.1)
+    found.append(room.is_serving)
+    # While one is served nobody waits for the next.
+    taking._next_request()
+    found.append(room.is_serving)
+    taking._next_request(0.001)
+    assert [*found, room.is_serving] == [False, True, True, False]
+
+
 @pytest.mark.promise(5)
 @pytest.mark.parametrize("at", [1, 2, 7])
 def test_a_request_that_comes_while_an_idle_server_warms_is_taken_after_that_step(

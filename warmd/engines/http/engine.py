@@ -107,6 +107,9 @@ class HttpEngine:
     def cost(self) -> None:
         """The server does not tell."""
 
+    def effort(self) -> None:
+        """The server does not tell."""
+
     def disk(self) -> None:
         """Nothing is kept here."""
 

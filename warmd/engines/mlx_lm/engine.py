@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 
 from warmd.disk.status import DiskStatus
-from warmd.engines.base import Foreseen, Held, Identity, LiveRequest, Prefix, Warmed
+from warmd.engines.base import Effort, Foreseen, Held, Identity, LiveRequest, Prefix, Warmed
 from warmd.engines.mlx_lm.desk import Job
 from warmd.engines.mlx_lm.foresight import foresight
 from warmd.engines.mlx_lm.orders import Declare, Drop, Warm, Worker
@@ -73,6 +73,10 @@ class MlxLmEngine:
     def cost(self) -> Cost | None:
         """As measured when the model was loaded."""
         return self._room.guard.cost
+
+    def effort(self) -> Effort:
+        """As the engine's thread has left it."""
+        return Effort(*self._room.pace.computed, is_serving=self._room.is_serving)
 
     def disk(self) -> DiskStatus | None:
         """What is in the folder."""

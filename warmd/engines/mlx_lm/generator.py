@@ -123,12 +123,14 @@ class WarmingResponseGenerator(server.ResponseGenerator):  # type: ignore[misc] 
         self._warm_cache.model_key = self.model_provider.model_key
         request = super()._next_request(None)
         if request is None and timeout is not None:
+            self._room.is_serving = False
             self._room.pace.idle()
             has_stepped = self._room.desk.step()
             request = super()._next_request(None if has_stepped else timeout)
         if self._room.desk.begin_round(stop=self._is_to_stop):
             self._stop = True
         self._room.is_waiting = request is not None
+        self._room.is_serving |= request is not None
         return request
 
     def _serve_single(self, request: Any, stream: Any) -> None:

@@ -50,6 +50,7 @@ class EngineRoom:
         is_prefilling: True while a request's prompt is being computed, or waits for a place in the batch.
         is_waiting: True while a request that was taken has not begun.
         is_queued: Whether a request has not even been taken.
+        is_serving: True from when a request is taken until there are none.
         ordinary_bytes: What mlx-lm's own prompt cache holds; from any thread.
         loaded: The loaded model, replaced as a whole; None while there is none.
         is_started: True once the engine's thread asked for its first work: the default model is loaded.
@@ -70,7 +71,7 @@ class EngineRoom:
         self.guard = guard
         self.pace = pace
         self.keeper = keeper
-        self.is_prefilling = self.is_waiting = False
+        self.is_prefilling = self.is_waiting = self.is_serving = False
         self.is_queued: Callable[[], bool] = lambda: False
         self.ordinary_bytes: Callable[[], int] = lambda: 0
         self.loaded: LoadedModel | None = None

@@ -137,6 +137,10 @@ class BatchedStore:
         """True while requests run."""
         return bool(self._scheduler.running)
 
+    def is_serving(self) -> bool:
+        """True while there are requests. From any thread."""
+        return bool(self._scheduler.waiting or self._scheduler.running)
+
     def begin(self, prefix: Prefix) -> Prefill:
         """Begin to prefill."""
         return Prefill(prefix, self, self._model, self._scheduler)

@@ -18,6 +18,7 @@ from vllm_mlx.engine.simple import SimpleEngine
 
 from warmd.disk.identity import digest_of, weights_of
 from warmd.engines.base import (
+    Effort,
     EngineDiedError,
     Foreseen,
     Held,
@@ -98,6 +99,13 @@ class VllmMlxEngine:
 
     def cost(self) -> None:
         """Not known before something is prefilled."""
+
+    def effort(self) -> Effort | None:
+        """As the batched engine's thread has left it; the simple one tells nothing."""
+        store = self._store
+        if not isinstance(store, BatchedStore):
+            return None
+        return Effort(*store.pace.computed, is_serving=store.is_serving())
 
     def disk(self) -> None:
         """vllm-mlx writes its cache to disk by itself, when it stops."""
