@@ -40,7 +40,7 @@ class Kept:
         return int(self.entry.memory_bytes) if self.entry is not None else 0
 
 
-class BatchedStore:
+class BatchedCache:
     """The warm prefixes of one batched engine.
 
     Args:
@@ -157,7 +157,7 @@ class BatchedStore:
 class Prefill:
     """One prefix on its way into the cache. All methods on the engine's thread."""
 
-    def __init__(self, prefix: Prefix, store: BatchedStore, model: Any, scheduler: Any) -> None:
+    def __init__(self, prefix: Prefix, store: BatchedCache, model: Any, scheduler: Any) -> None:
         self._prefix = prefix
         self._store = store
         self._model = model

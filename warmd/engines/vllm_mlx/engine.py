@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +28,17 @@ from warmd.engines.base import (
 )
 from warmd.engines.model_folder import model_folder
 from warmd.engines.pace import Pace
-from warmd.engines.vllm_mlx.batched import BatchedStore
+from warmd.engines.vllm_mlx.batched_store import BatchedStore
 from warmd.engines.vllm_mlx.render import RequestPath
 from warmd.engines.vllm_mlx.simple import SimpleStore
+from warmd.engines.vllm_mlx.store import Store
 from warmd.errors import RenderError
-from warmd.prefix import find_prefix, request_messages
+from warmd.prefix import find_prefix
 from warmd.prompts.document import Entry
 from warmd.settings import WarmSettings
 
 POLL_SECONDS = 1.0
 """How often to look whether another model is loaded, or something was pushed out or cleared."""
-WAIT_SECONDS = 0.02
-"""Between two tries of a chunk while requests come first."""
-LOOK_UP_TEXT = "7 is a number."
 
 
 class VllmMlxEngine:
@@ -67,7 +63,7 @@ class VllmMlxEngine:
         # Not known before `changed` has read the model's files.
         self._fingerprint: str | None = None
         self._path: RequestPath | None = None
-        self._store: BatchedStore | SimpleStore | None = None
+        self._store: Store | None = None
         self._entries: dict[str, Entry] = {}
         # What the daemon takes to be held: something may be cleared before we look for the first time.
         self._believed: set[str] = set()
@@ -84,15 +80,12 @@ class VllmMlxEngine:
     @property
     def sees_requests(self) -> bool:
         """Those of the simple engine go past us."""
-        return not isinstance(self._store, SimpleStore)
+        return self._store is None or self._store.sees_requests
 
     def held(self) -> Mapping[str, Held]:
         """What is in vllm-mlx's cache now, of what was warmed."""
         self._refresh()
-        store = self._store
-        if isinstance(store, BatchedStore):
-            return {key: Held(kept.kv_bytes) for key, kept in store.held().items()}
-        return {key: Held(store.kv_bytes(key)) for key in store.held()} if store is not None else {}
+        return self._store.held() if self._store is not None else {}
 
     def memory(self) -> None:
         """The bound is that of vllm-mlx's own cache."""
@@ -102,10 +95,7 @@ class VllmMlxEngine:
 
     def effort(self) -> Effort | None:
         """As the batched engine's thread has left it; the simple one tells nothing."""
-        store = self._store
-        if not isinstance(store, BatchedStore):
-            return None
-        return Effort(*store.pace.computed, is_serving=store.is_serving())
+        return self._store.effort() if self._store is not None else None
 
     def disk(self) -> None:
         """vllm-mlx writes its cache to disk by itself, when it stops."""
@@ -142,19 +132,15 @@ class VllmMlxEngine:
 
     async def render(self, entry: Entry) -> Prefix:
         """Cut the entry's prefix in a worker thread, on a tokenizer that serving does not use."""
-        path = self._loaded()
+        store, path = self._loaded()
         prefix = await anyio.to_thread.run_sync(find_prefix, entry, path, path.clock, abandon_on_cancel=True)
-        if isinstance(self._store, SimpleStore):
-            # The engine cuts by itself, in text; that may be a token or two before ours.
-            system = await self._system_prefix(path, entry)
-            if len(prefix) - 2 <= system.tokens < len(prefix):
-                prefix = replace(prefix, tokens=prefix.tokens[: system.tokens])
+        prefix = await store.cut(prefix, entry, path)
         self._entries[prefix.key] = entry
         return prefix
 
     async def decode(self, tokens: Sequence[int]) -> str:
         """The text of some token ids: for `warmd explain`, on the user's own terminal."""
-        return await anyio.to_thread.run_sync(self._loaded().decode, tokens, abandon_on_cancel=True)
+        return await anyio.to_thread.run_sync(self._loaded()[1].decode, tokens, abandon_on_cancel=True)
 
     @property
     def template_arguments(self) -> Mapping[str, Any]:
@@ -162,49 +148,21 @@ class VllmMlxEngine:
         return dict(server._default_chat_template_kwargs or {})
 
     async def warm(self, prefix: Prefix, on_progress: Callable[[int], None]) -> Warmed:
-        """Prefill between two steps of the engine, or have the simple engine answer with one token.
-
-        Raises:
-            NoRoomError: vllm-mlx's cache has no room for it beside the other warm prefixes.
-            RenderError: The engine is gone.
-        """
-        engine, store, path = self._engine, self._store, self._loaded()
-        if isinstance(store, SimpleStore):
-            arguments = _arguments(self._entries[prefix.key])
-            system = await anyio.to_thread.run_sync(path.system_prefix, *arguments)
-            call = await anyio.to_thread.run_sync(path.chat, *arguments)
-            return await store.warm(prefix, system, call)
-        assert store is not None
-        prefill = store.begin(prefix)
-        while True:
-            done = prefill.done
-            warmed: Warmed | None = await self._on_worker(engine, prefill.step)
-            if warmed is not None:
-                return warmed
-            on_progress(prefill.done)
-            # Without a pause only where a chunk was computed, and there nobody waits.
-            await anyio.sleep(0 if prefill.done > done else WAIT_SECONDS)
+        """Get it into vllm-mlx's cache; see `Store.warm`."""
+        store, path = self._loaded()
+        return await store.warm(prefix, self._entries[prefix.key], path, on_progress)
 
     async def look_up(self, entry: Entry, prefix: Prefix) -> int | None:
-        """Render a request of the entry with another user text, and see what it would be served from."""
+        """See what a request of the entry would be served from."""
         self._believed.add(prefix.key)
-        engine, store, path = self._engine, self._store, self._loaded()
-        if isinstance(store, SimpleStore):
-            return min(store.look_up(await self._system_prefix(path, entry)), len(prefix))
-        assert store is not None
-        tokens = await anyio.to_thread.run_sync(path.encode, *_arguments(entry))
-        cached: int = await self._on_worker(engine, functools.partial(store.look_up, tokens))
-        return min(cached, len(prefix))
+        store, path = self._loaded()
+        return min(await store.look_up(entry, path), len(prefix))
 
     async def drop(self, keys: Collection[str]) -> None:
         """Free these prefixes."""
         self._believed.difference_update(keys)
-        engine, store = self._engine, self._store
-        if isinstance(store, BatchedStore) and engine is self._find():
-            await self._on_worker(engine, functools.partial(store.drop, keys))
-        elif isinstance(store, SimpleStore):
-            for key in keys:
-                store.drop(key)
+        if self._store is not None:
+            await self._store.drop(keys)
 
     # --- inside ----------------------------------------------------------------------------------
 
@@ -231,7 +189,7 @@ class VllmMlxEngine:
         self._entries.clear()
         self._believed.clear()
 
-    def _make_store(self, engine: Any) -> BatchedStore | SimpleStore:
+    def _make_store(self, engine: Any) -> Store:
         if isinstance(engine, SimpleEngine):
             return SimpleStore(engine)
         settings = self._settings
@@ -242,21 +200,12 @@ class VllmMlxEngine:
         """From the engine's thread."""
         self._loop.call_soon_threadsafe(self._on_request, request)
 
-    def _loaded(self) -> RequestPath:
+    def _loaded(self) -> tuple[Store, RequestPath]:
         if self._engine is None or self._store is None:
             raise RenderError("no model is loaded")
         if self._path is None:
             self._path = RequestPath(self._engine)
-        return self._path
-
-    async def _system_prefix(self, path: RequestPath, entry: Entry) -> Any:
-        return await anyio.to_thread.run_sync(path.system_prefix, *_arguments(entry), abandon_on_cancel=True)
-
-    async def _on_worker(self, engine: Any, operation: Callable[[], Any]) -> Any:
-        # A stopped engine would start a thread anew.
-        if not engine._loaded or engine._generation_executor is None:
-            raise RenderError("the model is gone")
-        return await engine._run_on_generation_worker(operation)
+        return self._store, self._path
 
 
 def fingerprint_of(model: str) -> str:
@@ -282,8 +231,3 @@ def unwarmable(engine: Any) -> str | None:
             "--no-memory-aware-cache and --use-paged-cache"
         )
     return None
-
-
-def _arguments(entry: Entry) -> tuple[list[Any], list[Any] | None, dict[str, Any]]:
-    tools = list(entry.tools) if entry.tools else None
-    return request_messages(entry, LOOK_UP_TEXT), tools, dict(entry.chat_template_kwargs)
