@@ -39,6 +39,7 @@ class Running:
         folder: Path | None = None,
         limit: str = "auto",
         warm: WarmSettings | None = None,
+        best_rate: Callable[[str], float | None] = lambda model: None,
     ) -> None:
         self.path, self.engine = path, engine
         self.events: list[Event] = []
@@ -55,6 +56,7 @@ class Running:
             emit=self._emit,
             randomness=lambda: 0.5,
             quarantine=Quarantine(folder, limit, self._emit),
+            best_rate=best_rate,
         )
 
     def _emit(self, event: Event) -> None:
@@ -92,8 +94,9 @@ async def running(
     engine: FakeEngine | None = None,
     concurrency: int = 1,
     warm: WarmSettings | None = None,
+    best_rate: Callable[[str], float | None] = lambda model: None,
 ) -> AsyncIterator[Running]:
-    found = Running(path, engine or FakeEngine(), concurrency, warm=warm)
+    found = Running(path, engine or FakeEngine(), concurrency, warm=warm, best_rate=best_rate)
     found.save(*entries)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(found.daemon.run)

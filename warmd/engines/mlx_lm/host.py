@@ -224,7 +224,8 @@ class Host:
         )
         engine = MlxLmEngine(self._room, provider, asyncio.get_running_loop())
         upkeep = Upkeep(self.log, self._state)
-        recent = Recent(Rates(self._state, upkeep.emit) if control.owns_folder else upkeep.emit)
+        rates = Rates(self._state if control.owns_folder else None, upkeep.emit)
+        recent = Recent(rates)
         quarantine = Quarantine(
             self._state if control.owns_folder else None,
             str(parse_limit(self.settings.memory.limit) or "auto"),
@@ -236,7 +237,15 @@ class Host:
         if self._room.ranks.size > 1:
             recent(make_event("rank.joined", ranks=self._room.ranks.size))
         url = _url(http_server)
-        daemon = Daemon(engine, self.prompts, self.settings, emit=recent, url=url, quarantine=quarantine)
+        daemon = Daemon(
+            engine,
+            self.prompts,
+            self.settings,
+            emit=recent,
+            url=url,
+            quarantine=quarantine,
+            best_rate=rates.best,
+        )
         generator = WarmingResponseGenerator(provider, cache, self._room)
         live = Live(daemon.statistics, recent)
         site = Site(live.look, lambda: self._problem(generator), provider.cli_args.host)

@@ -190,11 +190,20 @@ class Host:
         self._is_started = True
         engine = VllmMlxEngine(self._current, self.settings.warm)
         upkeep = Upkeep(self.log, self._state, STARTED_SECONDS)
-        recent = Recent(Rates(self._state, upkeep.emit) if control.owns_folder else upkeep.emit)
+        rates = Rates(self._state if control.owns_folder else None, upkeep.emit)
+        recent = Recent(rates)
         limit = str(parse_limit(self.settings.memory.limit) or "auto")
         quarantine = Quarantine(self._state if control.owns_folder else None, limit, recent)
         url = _url(self._args.host, self._args.port)
-        daemon = Daemon(engine, self.prompts, self.settings, emit=recent, url=url, quarantine=quarantine)
+        daemon = Daemon(
+            engine,
+            self.prompts,
+            self.settings,
+            emit=recent,
+            url=url,
+            quarantine=quarantine,
+            best_rate=rates.best,
+        )
         self._site = Site(Live(daemon.statistics, recent).look, self._problem, self._args.host)
         error: Exception | None = None
         async with anyio.create_task_group() as tasks:
