@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import anyio
 import pytest
 
 from tests.test_daemon import entry, running
@@ -36,7 +35,6 @@ async def test_a_warming_that_requests_leave_no_time_for_is_told_of_once_and_goe
     async with running(path, entry("a"), engine=engine, warm=IMPATIENT) as it:
         await it.until(lambda: bool(it.named("entry.deferred")))
         assert (it.status("a").state, it.status("a").reason) == ("warming", WAITS)
-        await anyio.sleep(0.3)
         assert it.named("entry.deferred") == [{"entry": "a", "needed": 0, "available": 0, "reason": WAITS}]
         gate.set()
         await it.applied(1)
@@ -58,19 +56,28 @@ async def test_each_time_that_it_stands_still_is_told(path: Path) -> None:
         assert it.status("a").reason == WAITS
 
 
+def looked_at(*looks: tuple[float, Effort | None]) -> list[str]:
+    """The events of a warming of which this is known at these seconds."""
+    events: list[Event] = []
+    engine, now = FakeEngine(), [0.0]
+    slot = Slot(make_entry("a"), Prefix((1, 2)), ("a",))
+    vigil = Vigil(slot, engine, Teller(events.append), WarmSettings(max_pause=60.0), clock=lambda: now[0])
+    for seconds, effort in looks:
+        now[0] = seconds
+        engine.work(effort)
+        vigil.look()
+    return [event.name for event in events]
+
+
+def test_a_standstill_is_told_of_once_when_it_has_lasted_for_long() -> None:
+    assert looked_at((5, BUSY), (64, BUSY)) == []
+    assert looked_at((5, BUSY), (65, BUSY)) == ["entry.deferred"]
+    assert looked_at((5, BUSY), (65, BUSY), (70, BUSY), (1000, BUSY)) == ["entry.deferred"]
+
+
 @pytest.mark.parametrize("effort", [IDLE, None], ids=["no requests", "not told"])
-async def test_what_is_not_known_to_be_for_live_requests_is_not_said_to_be(
-    path: Path, effort: Effort | None
-) -> None:
-    engine = FakeEngine()
-    engine.work(effort)
-    gate = engine.hold("a")
-    async with running(path, entry("a"), engine=engine, warm=IMPATIENT) as it:
-        await it.until(lambda: it.states() == {"a": "warming"})
-        await anyio.sleep(0.3)
-        assert (it.status("a").reason, it.named("entry.deferred")) == (None, [])
-        gate.set()
-        await it.applied(1)
+def test_what_is_not_known_to_be_for_live_requests_is_not_said_to_be(effort: Effort | None) -> None:
+    assert looked_at((5, effort), (65, effort), (1000, effort)) == []
 
 
 async def test_a_warming_that_was_cancelled_waits_for_nothing(path: Path) -> None:
@@ -160,14 +167,25 @@ def test_what_does_not_tell_that_it_is_slow_is_not_told(
     assert slow_events(looks, best=best, done=done) == []
 
 
+class Watched(FakeEngine):
+    """Counts how often it is looked at."""
+
+    looks = 0
+
+    def effort(self) -> Effort | None:
+        self.looks += 1
+        return super().effort()
+
+
 async def test_a_slow_warming_is_told_of_while_it_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XPC_SERVICE_NAME", raising=False)
-    engine = FakeEngine("m")
+    engine = Watched("m")
     gate = engine.hold("a")
     async with running(path, entry("a"), engine=engine, warm=IMPATIENT, best_rate={"m": 50.0}.get) as it:
         await it.until(lambda: engine.running == 1)
         engine.work(Effort(10, 1.0))
-        await anyio.sleep(0.2)
+        looks = engine.looks
+        await it.until(lambda: engine.looks > looks)
         engine.work(Effort(110, 101.0))
         await it.until(lambda: bool(it.named("entry.slow")))
         assert [event["tokens_per_s"] for event in it.named("entry.slow")] == [1.0]
