@@ -253,7 +253,7 @@ def test_everything_that_is_wrong_is_told_at_once_in_a_line_each(file: Path) -> 
     assert told == [
         "FILE: [warm] concurrency: expected at least 1, found 0",
         "FILE: [warm] chunks: unknown key; there are concurrency, chunk_seconds, chunk_tokens, live_share, "
-        "max_pause, prove, rewarms_per_hour, checkpoint_tokens, checkpoint_max_bytes",
+        "max_pause, timeout, prove, rewarms_per_hour, checkpoint_tokens, checkpoint_max_bytes",
         f"FILE: unknown section [zzz]; there are {SECTIONS}",
         "FILE: [watch] settle: expected a number, found text",
         "WARMD_MEMORY_LIMIT: expected auto or a size such as 12GB or 800MiB, found 'lots'",

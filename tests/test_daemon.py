@@ -41,6 +41,7 @@ class Running:
         limit: str = "auto",
         watch: WatchSettings = QUICK,
         warm: WarmSettings | None = None,
+        best_rate: Callable[[str], float | None] = lambda model: None,
     ) -> None:
         self.path, self.engine = path, engine
         self.events: list[Event] = []
@@ -57,6 +58,7 @@ class Running:
             emit=self._emit,
             randomness=lambda: 0.5,
             quarantine=Quarantine(folder, limit, self._emit),
+            best_rate=best_rate,
         )
 
     def _emit(self, event: Event) -> None:
@@ -95,8 +97,9 @@ async def running(
     concurrency: int = 1,
     watch: WatchSettings = QUICK,
     warm: WarmSettings | None = None,
+    best_rate: Callable[[str], float | None] = lambda model: None,
 ) -> AsyncIterator[Running]:
-    found = Running(path, engine or FakeEngine(), concurrency, watch=watch, warm=warm)
+    found = Running(path, engine or FakeEngine(), concurrency, watch=watch, warm=warm, best_rate=best_rate)
     found.save(*entries)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(found.daemon.run)

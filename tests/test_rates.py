@@ -83,3 +83,19 @@ def test_a_folder_that_cannot_be_written_to_hurts_nobody(tmp_path: Path) -> None
 def test_a_file_that_makes_no_sense_is_nothing(content: str, tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_text(content)
     assert all(rates == {} for rates in read_rates(tmp_path).values())
+
+
+def test_the_best_of_a_model_is_that_of_any_place_also_of_earlier_runs(tmp_path: Path) -> None:
+    keep(tmp_path, ready(), warmed(1000, 500), under_launchd=True)
+    rates = Rates(tmp_path, lambda event: None, {})
+    assert (rates.best("m"), rates.best("n")) == (2000.0, None)
+    for event in (ready(), warmed(1000, 1000), ready("n"), warmed(1000, 100)):
+        rates(event)
+    assert (rates.best("m"), rates.best("n")) == (2000.0, 10_000.0)
+
+
+def test_without_a_folder_the_best_is_that_of_this_run() -> None:
+    rates = Rates(None, lambda event: None, {})
+    for event in (ready(), warmed(1000, 1000)):
+        rates(event)
+    assert rates.best("m") == 1000.0

@@ -7,6 +7,7 @@ identity and its holdings as they are then. So an event that is lost or comes tw
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import random
@@ -58,6 +59,7 @@ class Daemon:
         randomness: Numbers from 0 to 1 for the jitter of retries.
         clock: The local time, without a zone.
         quarantine: What ended the process before; without one nothing is remembered.
+        best_rate: The best tokens per second that a model has prefilled here, or None.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Daemon:
         randomness: Callable[[], float] = random.random,
         clock: Clock = datetime.now,
         quarantine: Quarantine | None = None,
+        best_rate: Callable[[str], float | None] = lambda model: None,
     ) -> None:
         self._engine = engine
         self._settings = settings or Settings()
@@ -78,6 +81,7 @@ class Daemon:
         self._randomness = randomness
         self._clock = clock
         self._quarantine = quarantine or Quarantine()
+        self._best_rate = best_rate
         self._tell = Teller(emit)
         self._signal = Signal()
         self._reloader = Reloader(path, self._settings, emit=emit, on_change=self._signal.set)
@@ -266,7 +270,7 @@ class Daemon:
             self._tasks,
             self._turnstile,
             self._quarantine,
-            lambda slot: Vigil(slot, self._engine, self._tell, self._settings.warm),
+            functools.partial(self._watch_over, identity),
             on_change=self._signal.set,
             on_idle=lambda: self._reloader.mark_applied(self._generation),
             room_delay=self._settings.memory.look,
@@ -280,6 +284,10 @@ class Daemon:
         self._last_model = model or self._last_model
         if identity is not None and identity.unwarmable is not None:
             self._tell.unwarmable(identity)
+
+    def _watch_over(self, identity: Identity | None, slot: Slot) -> Vigil:
+        model = identity.model if identity else ""
+        return Vigil(slot, self._engine, self._tell, self._settings.warm, lambda: self._best_rate(model))
 
     def _is_overtaken(self, document: Document) -> bool:
         return self._reloader.document is not document or self._engine.identity != self._identity

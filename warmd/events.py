@@ -125,6 +125,12 @@ CATALOGUE: Mapping[str, Kind] = {
         "null: all of it was in the server's own cache",
         unsaid=("disk_tokens", "disk_bytes", "disk_ms"),
     ),
+    "entry.slow": Kind(
+        "warning",
+        ("entry", "tokens_per_s", "best_tokens_per_s", "under_launchd", "reason"),
+        "`slow_prefill`: computing it goes more than 10 times slower than this model's best on this machine; "
+        "the time that live requests take does not count",
+    ),
     "entry.failed": Kind(
         "warning",
         ("entry", "state", "reason", "retry_in_s"),

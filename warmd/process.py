@@ -69,12 +69,19 @@ class DaemonProcess:
         self._log = log
         self._control = control
         self._upkeep = Upkeep(log, state, patience)
-        self.recent = Recent(Rates(state, self._upkeep.emit) if keeps else self._upkeep.emit)
+        rates = Rates(state if keeps else None, self._upkeep.emit) if computes else None
+        self.recent = Recent(rates or self._upkeep.emit)
         limit = str(parse_limit(settings.memory.limit) or "auto")
         self._quarantine = Quarantine(state if keeps else None, limit, self.recent)
         self._broken_off: tuple[Suspect, ...] = ()
         self.daemon = Daemon(
-            engine, prompts, settings, emit=self.recent, url=url, quarantine=self._quarantine
+            engine,
+            prompts,
+            settings,
+            emit=self.recent,
+            url=url,
+            quarantine=self._quarantine,
+            best_rate=rates.best if rates else lambda model: None,
         )
         self._handlers = {**make_handlers(self.daemon), **(handlers or {})}
         self.stop_reason = ""

@@ -1,4 +1,7 @@
-"""How fast prefilling has been, under launchd and in a terminal: `warmd doctor` compares them."""
+"""How fast prefilling has been, under launchd and in a terminal: `warmd doctor` compares them.
+
+A warming that goes far slower than the best of them is told of.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +31,22 @@ class Rates:
     The best and not the last: a warming that gives way to requests is slow for another reason.
 
     Args:
-        folder: The state folder.
+        folder: The state folder; None where nothing is to be written.
         then: Receives every event as it is.
         environment: Tells who has started this process.
     """
 
-    def __init__(self, folder: Path, then: Emit, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, folder: Path | None, then: Emit, environment: Mapping[str, str] | None = None) -> None:
         self._folder = folder
         self._then = then
         environment = os.environ if environment is None else environment
         self._place = "launchd" if is_under_launchd(environment) else "terminal"
         self._model: str | None = None
+        self._rates = read_rates(folder) if folder is not None else {}
+
+    def best(self, model: str) -> float | None:
+        """The best tokens per second of a model so far, wherever that was; None while there is none."""
+        return max(self._rates.get(model, {}).values(), default=None)
 
     def __call__(self, event: Event) -> None:
         """Take note of what was warmed, and pass the event on."""
@@ -52,13 +60,16 @@ class Rates:
                 self._keep(self._model, 1000 * tokens / milliseconds)
 
     def _keep(self, model: str, rate: float) -> None:
-        rates = read_rates(self._folder)
+        rates = self._rates
         before = rates.get(model, {}).get(self._place, 0.0)
         if rate <= before * _MARGIN:
             return
         others = [name for name in rates if name != model][-(KEPT_MODELS - 1) :]
         kept = {name: rates[name] for name in others}
         kept[model] = {**rates.get(model, {}), self._place: round(rate, 3)}
+        self._rates = kept
+        if self._folder is None:
+            return
         try:
             write_json(self._folder / FILE_NAME, kept)
         except OSError:

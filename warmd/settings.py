@@ -107,6 +107,7 @@ class WarmSettings:
     max_pause: float = _setting(
         60.0, "a warming that live requests leave no time for is told of after this long, in seconds", 0.05
     )
+    timeout: float = _setting(3600.0, "a warming that takes longer is stopped, in seconds", 1)
     prove: float = _setting(600.0, "how often to prove that each warm entry is still served, in seconds", 1)
     rewarms_per_hour: int = _setting(6, "an entry that is lost more often within an hour waits", 1)
     checkpoint_tokens: int = _setting(

@@ -11,6 +11,7 @@ from warmd.admission import EntryCost
 from warmd.engines.base import Foreseen, Identity, LiveRequest, Reported, Warmed
 from warmd.errors import RenderError, VolatileError
 from warmd.events import Emit, make_event
+from warmd.launched import is_under_launchd
 from warmd.ledger import Slot, problem_status
 from warmd.memory.readings import Memory
 from warmd.plan import Plan, Shortage
@@ -117,6 +118,24 @@ class Teller:
     def waits(self, slot: Slot, reason: str) -> None:
         """A warming stands still, and not for want of memory."""
         self.deferred(slot, Shortage(0, 0, reason))
+
+    def slow(self, slot: Slot, rate: float, best: float) -> None:
+        """A warming goes far slower than the model has been; both in tokens a second."""
+        is_service = is_under_launchd(os.environ)
+        who = "launchd runs this process: see `warmd doctor`" if is_service else "not under launchd"
+        slower = f"{best / rate:.0f} times slower than this model's best on this machine"
+        reason = f"slow_prefill: computing goes {slower}; {who}"
+        for name in slot.names:
+            self._emit(
+                make_event(
+                    "entry.slow",
+                    entry=name,
+                    tokens_per_s=round(rate, 3),
+                    best_tokens_per_s=round(best, 3),
+                    under_launchd=is_service,
+                    reason=reason,
+                )
+            )
 
     def pressure(self, memory: Memory) -> None:
         """The system's memory pressure has changed."""

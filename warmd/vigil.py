@@ -1,4 +1,4 @@
-"""Watches over one warming: whether live requests leave it any time."""
+"""Watches over one warming: whether live requests leave it any time, how fast it goes, how long it takes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,27 @@ import anyio
 from anyio.abc import TaskGroup
 
 from warmd.engines.base import Effort, Engine
+from warmd.errors import WarmdError
 from warmd.ledger import Slot
 from warmd.settings import WarmSettings
 from warmd.tell import Teller
 
 LOOK_SECONDS = 5.0
 """How often to look."""
+FAR_SLOWER = 10
+"""Times; other lengths, positions and chunks make less of a difference."""
+WORTH_TELLING = 10.0
+"""Seconds of computing: less does not tell, and hurts nobody."""
+FEWEST_TOKENS = 64
+"""Fewer may all have been held up by one thing."""
+
+
+class TookTooLongError(WarmdError):
+    """A warming was stopped as its time was over."""
+
+    def __init__(self, seconds: float, done: int, tokens: int | None) -> None:
+        where = f", and had come to {done:,} of {tokens:,} tokens" if tokens and done else ""
+        super().__init__(f"it took more than {seconds:g} s ([warm] timeout){where}")
 
 
 class Vigil:
@@ -26,6 +41,7 @@ class Vigil:
         engine: Where.
         tell: Receives what is to be said.
         settings: How long it may take.
+        best_rate: The best tokens per second of this model on this machine so far, or None.
         clock: Seconds.
     """
 
@@ -35,23 +51,37 @@ class Vigil:
         engine: Engine,
         tell: Teller,
         settings: WarmSettings,
+        best_rate: Callable[[], float | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._slot = slot
         self._engine = engine
         self._tell = tell
         self._settings = settings
+        self._best_rate = best_rate
         self._clock = clock
         self._moved_at = clock()
         self._mark: tuple[int, int] | None = None
+        self._before = engine.effort()
+        self._first: Effort | None = None
+        self._is_slow = False
 
     @contextmanager
     def over(self, tasks: TaskGroup) -> Iterator[None]:
-        """Watch while the block runs."""
+        """Watch while the block runs.
+
+        Raises:
+            TookTooLongError: It was cancelled as its time was over.
+        """
         scope = anyio.CancelScope()
         tasks.start_soon(self._watch, scope)
         try:
-            yield
+            with anyio.move_on_after(self._settings.timeout) as limit:
+                yield
+                self.look()
+            if limit.cancelled_caught:
+                slot = self._slot
+                raise TookTooLongError(self._settings.timeout, slot.done_tokens, slot.tokens)
         finally:
             scope.cancel()
             self._slot.waits = None
@@ -60,12 +90,31 @@ class Vigil:
         with scope:
             while True:
                 await anyio.sleep(min(LOOK_SECONDS, self._settings.max_pause / 4))
-                effort = self._engine.effort()
-                if effort is not None:
-                    self.look(effort)
+                self.look()
 
-    def look(self, effort: Effort) -> None:
+    def look(self) -> None:
         """See how it stands, given what the engine has done so far."""
+        effort = self._engine.effort()
+        if effort is not None:
+            self._look_at_rate(effort)
+            self._look_at_pause(effort)
+
+    def _look_at_rate(self, effort: Effort) -> None:
+        """Tell once when computing goes far slower than it has gone; live requests' time is not in it."""
+        if self._first is None:
+            # The first chunk may have waited for what is needed only once.
+            self._first = effort if self._before and effort.tokens > self._before.tokens else None
+            return
+        tokens, seconds = effort.tokens - self._first.tokens, effort.seconds - self._first.seconds
+        # After an edit near its end all of it is at late positions, which take longer.
+        is_telling = tokens >= max(FEWEST_TOKENS, self._slot.done_tokens / 2) and seconds >= WORTH_TELLING
+        best = self._best_rate() if is_telling and not self._is_slow else None
+        if best is not None and FAR_SLOWER * tokens < best * seconds:
+            self._is_slow = True
+            self._tell.slow(self._slot, tokens / seconds, best)
+
+    def _look_at_pause(self, effort: Effort) -> None:
+        """Tell once each time that requests have left no time for it for long."""
         slot, now = self._slot, self._clock()
         # Another warming that goes on keeps this one waiting, too.
         mark = slot.done_tokens, effort.tokens

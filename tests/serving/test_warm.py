@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -259,3 +260,16 @@ def test_one_entry_that_cannot_be_rendered_does_not_stop_the_others(tmp_path: Pa
         assert (failed["state"], failed["retry_in_s"]) == ("failed", None)
         assert "Tools are not supported" in failed["reason"]
         server.wait_for("entry.warmed", entry="good")
+
+
+def test_what_took_too_long_goes_on_from_where_it_was(models: dict[str, Path], tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.json"
+    write(prompts, [entry("long", RULES * 60)])
+    # A token a step: no machine is done within two seconds.
+    environment = {"WARMD_WARM_TIMEOUT": "1", "WARMD_WARM_CHUNK_TOKENS": "1"}
+    with serving(models["llama"], prompts, environment=environment) as server:
+        reasons = [server.wait_for("entry.failed")["reason"] for _ in range(2)]
+    told = re.compile(r"warming failed: it took more than 1 s .* come to ([\d,]+) of [\d,]+ tokens")
+    found = [told.fullmatch(reason) for reason in reasons]
+    first, second = (int(match[1].replace(",", "")) for match in found if match is not None)
+    assert 0 < first < second
