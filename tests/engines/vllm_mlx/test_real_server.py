@@ -75,6 +75,35 @@ def status(server: Server) -> Json:
         return dict(json.load(answer))
 
 
+def evictions(server: Server) -> int:
+    """How many entries vllm-mlx's cache has thrown out, as it says itself."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/v1/status") as answer:
+        return int(json.load(answer)["cache"]["evictions"])
+
+
+def test_what_is_warm_is_served_after_other_requests_have_filled_the_cache(
+    models: dict[str, Path], tmp_path: Path, home: dict[str, str]
+) -> None:
+    model, arguments = models["llama"], (BATCHED, "--cache-memory-mb", "1")
+    with warm_server(model, tmp_path, *arguments, entries=[CODER], home=home) as server:
+        tokens = server.wait_for("entry.warmed", entry="coder")["tokens"]
+        # Each keeps about a fifth of the cache, and begins like no other.
+        for number in range(20):
+            other = {"messages": [system(f"{number} is my number. {RULES}")]}
+            ask(server, model, other, "Hello", max_tokens=1)
+            if evictions(server) > 2:
+                break
+        assert evictions(server) > 2
+        # This one alone leaves no room beside it.
+        ask(server, model, {"messages": [system(f"Large. {RULES * 6}")]}, "Hello", max_tokens=1)
+        for count in (1, 2):
+            ask(server, model, CODER, "Hello" * count, max_tokens=1)
+            assert server.wait_for("live.hit", entry="coder")["cached"] >= tokens
+        assert server.seen("entry.lost") == []
+        assert [line["new_tokens"] for line in server.seen("entry.warmed")] == [tokens]
+        assert server.stop() == 0
+
+
 def delete(server: Server, path: str) -> None:
     request = urllib.request.Request(f"http://127.0.0.1:{server.port}{path}", method="DELETE")
     urllib.request.urlopen(request).close()
