@@ -319,6 +319,29 @@ def test_an_engine_that_ends_by_itself_ends_the_process_with_1(
         ]
 
 
+def test_what_is_warm_is_served_after_other_requests_have_filled_the_cache(
+    models: dict[str, Path], tmp_path: Path, home: dict[str, str]
+) -> None:
+    model, arguments = models["llama"], (BATCHED, "--cache-memory-mb", "1")
+    with warm_server(model, tmp_path, *arguments, entries=[CODER], home=home) as server:
+        tokens = server.wait_for("entry.warmed", entry="coder")["tokens"]
+        # Each keeps about a fifth of the cache, and begins like no other.
+        for number in range(20):
+            other = {"messages": [system(f"{number} is my number. {RULES}")]}
+            ask(server, model, other, "Hello", max_tokens=1)
+            if cache_counts(server)["evictions"] > 2:
+                break
+        assert cache_counts(server)["evictions"] > 2
+        # This one alone leaves no room beside it.
+        ask(server, model, {"messages": [system(f"Large. {RULES * 6}")]}, "Hello", max_tokens=1)
+        for count in (1, 2):
+            ask(server, model, CODER, "Hello" * count, max_tokens=1)
+            assert server.wait_for("live.hit", entry="coder")["cached"] >= tokens
+        assert server.seen("entry.lost") == []
+        assert [line["new_tokens"] for line in server.seen("entry.warmed")] == [tokens]
+        assert server.stop() == 0
+
+
 def test_what_vllm_mlx_has_written_is_served_after_a_restart(
     models: dict[str, Path], tmp_path: Path, home: dict[str, str]
 ) -> None:
