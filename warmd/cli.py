@@ -69,6 +69,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         del os.environ["HOME"]
     argv = sys.argv[1:] if argv is None else argv
     try:
+        if argv[:1] in (["serve"], ["sidecar"]):
+            # Imported here: the other commands do without.
+            from warmd.signals import hold_signals
+
+            hold_signals()
         if argv[:1] == ["serve"]:
             return _serve(argv)
         return _run(argv)
@@ -79,9 +84,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _serve(argv: Sequence[str]) -> int:
     # Imported here: the other commands do without.
-    from warmd.signals import hold_signals
-
-    hold_signals()
     from warmd.crash.starts import counting, is_supervised
 
     if sys.stderr is None:
@@ -114,9 +116,10 @@ def _tell(error: WarmdError) -> None:
 
 
 def _run(argv: Sequence[str]) -> int:
-    parser = make_parser([argv[0]] if argv and argv[0] in COMMANDS else COMMANDS)
-    args, more = parser.parse_known_args(argv)
     try:
+        # Importing a command takes long enough for a ctrl-C.
+        parser = make_parser([argv[0]] if argv and argv[0] in COMMANDS else COMMANDS)
+        args, more = parser.parse_known_args(argv)
         if getattr(args, "takes_more", False):
             return int(args.run(args, more))
         if more:

@@ -48,8 +48,6 @@ def run(args: argparse.Namespace) -> int:
     from warmd.sidecar import Sidecar
     from warmd.signals import hold_signals
 
-    hold_signals()
-
     if sys.stderr is None:
         # Started with standard error closed: other libraries write there without asking.
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - for as long as we live
@@ -59,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
     prompts = expand_home(args.prompts or settings.prompts.path).absolute()
     level: Any = (args.log_level or settings.log.level).lower()
     log = open_log(sys.stderr, settings, level=level)
+    hold_signals(log)
     foreign.capture(log, log.level)
     foreign.capture_stderr(log)
     return Sidecar(prompts, base_url, args.model, api_key, settings, log).run()
