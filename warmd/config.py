@@ -214,6 +214,16 @@ def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
     return settings
 
 
+def settings_without(environment: Mapping[str, str]) -> Settings:
+    """In place of settings that are wrong: the defaults, and the state folder that the environment names."""
+    folder = environment.get("WARMD_STATE_DIR", "")
+    try:
+        _check_path_or_empty(folder)
+    except ValueError:
+        folder = ""
+    return Settings(state=StateSettings(folder))
+
+
 @contextmanager
 def _noting(problems: list[str]) -> Iterator[None]:
     """Go on after something wrong, so that all of it is told at once."""

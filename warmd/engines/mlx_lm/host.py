@@ -29,7 +29,7 @@ from warmd.config import Settings
 from warmd.control.handlers import make_handlers
 from warmd.control.place import state_folder
 from warmd.control.run import Control, control_of
-from warmd.crash.quarantine import Quarantine
+from warmd.crash.quarantine import Quarantine, limit_name
 from warmd.crash.suspects import Suspect
 from warmd.daemon import Daemon
 from warmd.engines.base import EngineDiedError
@@ -56,7 +56,7 @@ from warmd.events import FOREIGN, make_event
 from warmd.following import follow_signals, follow_until_stopped
 from warmd.logs import Log
 from warmd.memory.readings import Limit
-from warmd.memory.size import parse_limit, parse_size
+from warmd.memory.size import parse_size
 from warmd.parser import ServerParser
 from warmd.rates import Rates
 from warmd.signals import plain_stops
@@ -227,7 +227,7 @@ class Host:
         recent = Recent(Rates(self._state, upkeep.emit) if control.owns_folder else upkeep.emit)
         quarantine = Quarantine(
             self._state if control.owns_folder else None,
-            str(parse_limit(self.settings.memory.limit) or "auto"),
+            limit_name(self.settings.memory.limit),
             recent,
         )
         self._emit_soon.follow(asyncio.get_running_loop(), recent)

@@ -32,7 +32,7 @@ from warmd.config import Settings
 from warmd.control.handlers import make_handlers
 from warmd.control.place import state_folder
 from warmd.control.run import Control, control_of
-from warmd.crash.quarantine import Quarantine
+from warmd.crash.quarantine import Quarantine, limit_name
 from warmd.daemon import Daemon
 from warmd.engines.model_folder import ModelError, check_model_folder
 from warmd.engines.vllm_mlx.address import listen
@@ -43,7 +43,6 @@ from warmd.errors import CannotStartError, UsageError
 from warmd.events import FOREIGN, make_event
 from warmd.following import follow_signals
 from warmd.logs import Log
-from warmd.memory.size import parse_limit
 from warmd.rates import Rates
 from warmd.upkeep import Upkeep
 from warmd.web.live import Live
@@ -191,7 +190,7 @@ class Host:
         engine = VllmMlxEngine(self._current, self.settings.warm)
         upkeep = Upkeep(self.log, self._state, STARTED_SECONDS)
         recent = Recent(Rates(self._state, upkeep.emit) if control.owns_folder else upkeep.emit)
-        limit = str(parse_limit(self.settings.memory.limit) or "auto")
+        limit = limit_name(self.settings.memory.limit)
         quarantine = Quarantine(self._state if control.owns_folder else None, limit, recent)
         url = _url(self._args.host, self._args.port)
         daemon = Daemon(engine, self.prompts, self.settings, emit=recent, url=url, quarantine=quarantine)
