@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -212,3 +213,44 @@ def test_schema_prints_the_schema(tmp_path: Path) -> None:
     done = warmd("schema", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["title"] == "warmd prompts"
+
+
+INTERRUPTED = """
+import os, signal, sys
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == "warmd.commands.check":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+from warmd.cli import main
+sys.exit(main(["check", "x.json"]))
+"""
+
+
+def test_ctrl_c_while_a_command_is_imported_is_no_traceback(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED],
+        env=make_environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert outcome(done) == (130, "", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("command", ["serve", "sidecar"])
+def test_a_daemon_that_is_stopped_while_it_is_imported_ends_with_zero(
+    command: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    code = INTERRUPTED.replace("SIGINT", number.name).replace("check", command)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=make_environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert outcome(done) == (0, "", "")

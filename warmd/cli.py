@@ -70,6 +70,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     try:
         if argv[:1] in (["serve"], ["sidecar"]):
+            # Imported here: the other commands do without.
+            from warmd.signals import hold_signals
+
+            hold_signals()
             return _run_long(argv)
         return _run(argv)
     except WarmdError as error:
@@ -80,9 +84,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run_long(argv: Sequence[str]) -> int:
     """A command that runs until it is told to stop, perhaps as a service."""
     # Imported here: the other commands do without.
-    from warmd.signals import hold_signals
-
-    hold_signals()
     from warmd.crash.starts import counting, is_supervised
 
     if sys.stderr is None:
@@ -115,9 +116,10 @@ def _tell(error: WarmdError) -> None:
 
 
 def _run(argv: Sequence[str]) -> int:
-    parser = make_parser([argv[0]] if argv and argv[0] in COMMANDS else COMMANDS)
-    args, more = parser.parse_known_args(argv)
     try:
+        # Importing a command takes long enough for a ctrl-C.
+        parser = make_parser([argv[0]] if argv and argv[0] in COMMANDS else COMMANDS)
+        args, more = parser.parse_known_args(argv)
         if getattr(args, "takes_more", False):
             return int(args.run(args, more))
         if more:

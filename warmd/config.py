@@ -18,7 +18,7 @@ from typing import Any
 
 from warmd.errors import UsageError
 from warmd.nearest import nearest_of
-from warmd.settings import AUTO, PATHS, Settings
+from warmd.settings import AUTO, PATHS, Settings, StateSettings, check_path_or_empty
 
 
 def config_path(environment: Mapping[str, str] | None = None) -> Path:
@@ -49,6 +49,16 @@ def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
     if problems:
         raise UsageError("\n".join(problems))
     return settings
+
+
+def settings_without(environment: Mapping[str, str]) -> Settings:
+    """In place of settings that are wrong: the defaults, and the state folder that the environment names."""
+    folder = environment.get("WARMD_STATE_DIR", "")
+    try:
+        check_path_or_empty(folder)
+    except ValueError:
+        folder = ""
+    return Settings(state=StateSettings(folder))
 
 
 @contextmanager

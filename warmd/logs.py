@@ -254,7 +254,9 @@ def _error_line(error: Any) -> str:
     if not isinstance(error, dict):
         return str(_printable(str(error)))
     at = ":".join(str(error[key]) for key in ("line", "column") if error.get(key) is not None)
-    parts = (at, error.get("path"), error.get("message"))
+    # Without a position $ is the file as such, which the line above names.
+    path = error.get("path") if at or error.get("path") != "$" else None
+    parts = (at, path, error.get("message"))
     return str(_printable("  ".join(str(part) for part in parts if part)))
 
 

@@ -14,7 +14,7 @@ from warmd.control.handlers import make_handlers
 from warmd.control.place import state_folder
 from warmd.control.run import Control
 from warmd.control.server import Handler
-from warmd.crash.quarantine import Quarantine
+from warmd.crash.quarantine import Quarantine, limit_name
 from warmd.crash.suspects import Suspect
 from warmd.daemon import Daemon
 from warmd.engines.base import Engine, EngineDiedError
@@ -22,7 +22,6 @@ from warmd.errors import CannotStartError
 from warmd.events import FOREIGN, Level, make_event
 from warmd.following import follow_signals
 from warmd.logs import Log
-from warmd.memory.size import parse_limit
 from warmd.rates import Rates
 from warmd.settings import Settings
 from warmd.upkeep import Upkeep
@@ -71,7 +70,7 @@ class DaemonProcess:
         self._upkeep = Upkeep(log, state, patience)
         rates = Rates(state if keeps else None, self._upkeep.emit) if computes else None
         self.recent = Recent(rates or self._upkeep.emit)
-        limit = str(parse_limit(settings.memory.limit) or "auto")
+        limit = limit_name(settings.memory.limit)
         self._quarantine = Quarantine(state if keeps else None, limit, self.recent)
         self._broken_off: tuple[Suspect, ...] = ()
         self.daemon = Daemon(

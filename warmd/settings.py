@@ -33,10 +33,15 @@ def _setting(
 def _check_path(text: str) -> None:
     if not text.strip():
         raise ValueError(f"expected a path, found {text!r}")
-    _check_path_or_empty(text)
+    check_path_or_empty(text)
 
 
-def _check_path_or_empty(text: str) -> None:
+def check_path_or_empty(text: str) -> None:
+    """Check that a text can be a path, or is empty.
+
+    Raises:
+        ValueError: Says what was expected.
+    """
     if "\0" in text or (text and not text.strip()):
         raise ValueError(f"expected a path, found {text!r}")
     if text == AUTO:
@@ -49,7 +54,7 @@ def _check_path_or_empty(text: str) -> None:
 
 def _check_log_file(text: str) -> None:
     if text != AUTO:
-        _check_path_or_empty(text)
+        check_path_or_empty(text)
 
 
 def _check_rate(text: str) -> None:
@@ -130,7 +135,7 @@ class StoreSettings:
     """`[store]`: warm state on disk; sizes such as 20GB or 800MiB, and seconds"""
 
     enabled: bool = _setting(True, "keep the state of declared entries on disk, for the next start")
-    path: str = _setting("", "the folder; empty for the system's own place", check=_check_path_or_empty)
+    path: str = _setting("", "the folder; empty for the system's own place", check=check_path_or_empty)
     max_bytes: str = _setting(
         AUTO, "all files together; auto: 20 GB, or a tenth of the free disk", check=parse_max_bytes
     )
@@ -144,7 +149,7 @@ class StateSettings:
     """`[state]`"""
 
     dir: str = _setting(
-        "", "the folder of the control socket; empty for the system's own place", check=_check_path_or_empty
+        "", "the folder of the control socket; empty for the system's own place", check=check_path_or_empty
     )
 
 

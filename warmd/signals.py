@@ -5,15 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from types import FrameType
 from typing import Literal, NoReturn, TextIO
+
+from warmd.events import Emit, make_event
 
 Meaning = Literal["stop", "reload", "report"]
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # macOS's terminals send SIGINFO for ctrl-T; Linux has no such signal.
 REPORT_SIGNALS = tuple(getattr(signal, name) for name in ("SIGUSR1", "SIGINFO") if hasattr(signal, name))
+TELL_SECONDS = 1.0
+"""How long a stop waits for the log."""
 SIGNALS = (*STOP_SIGNALS, signal.SIGHUP, *REPORT_SIGNALS)
 
 
@@ -42,13 +47,27 @@ def meaning(number: int, terminal: Terminal) -> Meaning:
     return "reload" if number == signal.SIGHUP else "report"
 
 
-def hold_signals() -> None:
+def hold_signals(emit: Emit | None = None) -> None:
     """Until there is somebody to follow them: a stop stops, and nothing else ends the process.
 
     The prompts file is going to be read anyway, and there is nothing to report.
+
+    Args:
+        emit: Receives `daemon.stopped`, once there is a log for it.
     """
+
+    def stop(number: int, frame: FrameType | None) -> NoReturn:
+        if emit is not None:
+            event = make_event("daemon.stopped", exit_code=0, reason=signal.Signals(number).name)
+            # In a thread: the signal may have interrupted this one while it held the log's lock.
+            telling = threading.Thread(target=emit, args=(event,), daemon=True)
+            telling.start()
+            telling.join(TELL_SECONDS)
+        # Not `sys.exit`: the engine's thread may have begun, and Python would wait for it.
+        os._exit(0)
+
     for number in SIGNALS:
-        signal.signal(number, _exit if number in STOP_SIGNALS else _ignore)
+        signal.signal(number, stop if number in STOP_SIGNALS else _ignore)
 
 
 @contextlib.contextmanager
@@ -66,11 +85,6 @@ def force_next_stop() -> None:
     """From now on a signal to stop ends the process at once, as that signal would."""
     for number in SIGNALS:
         signal.signal(number, _force if number in STOP_SIGNALS else _ignore)
-
-
-def _exit(number: int, frame: FrameType | None) -> NoReturn:
-    # Not `sys.exit`: the engine's thread may have begun, and Python would wait for it.
-    os._exit(0)
 
 
 def _force(number: int, frame: FrameType | None) -> NoReturn:

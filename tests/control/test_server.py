@@ -268,3 +268,19 @@ def test_without_a_daemon_the_exit_code_is_four(path: Path) -> None:
     with pytest.raises(NoDaemonError) as caught:
         ask_at(path, "status", {})
     assert (caught.value.exit_code, str(caught.value)) == (4, f"no daemon is running (no socket at {path})")
+
+
+async def test_a_daemon_that_drips_is_given_up_when_the_time_is_up(path: Path) -> None:
+    async def drip(stream: SocketStream) -> None:
+        with contextlib.suppress(anyio.BrokenResourceError):
+            async with stream:
+                while True:
+                    await stream.send(b" ")
+                    await anyio.sleep(0.01)
+
+    listener = await anyio.create_unix_listener(path)
+    async with listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, drip, tasks)
+        with pytest.raises(ControlFailedError, match=r"no answer within 0\.3 s"):
+            await anyio.to_thread.run_sync(lambda: ask_at(path, "echo", {}, timeout=0.3))
+        tasks.cancel_scope.cancel()

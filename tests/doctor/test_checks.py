@@ -18,6 +18,8 @@ from warmd.crash.starts import FailedStart, note_failed_start
 from warmd.crash.suspects import Suspect, Suspects
 from warmd.disk.files import Files
 from warmd.doctor import daemon, engine, files, service
+from warmd.doctor.commands import RESTART, restart_command, start_command
+from warmd.doctor.daemon import Starting
 from warmd.doctor.engine import Engine
 from warmd.doctor.finding import Finding
 from warmd.engines.model_folder import ModelError, check_model_folder, model_folder
@@ -201,13 +203,32 @@ def test_what_belongs_to_another_user_is_not_to_be_changed(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("is_installed", "is_loaded", "expected"),
-    [(True, True, "restart"), (True, False, "install"), (False, True, "restart"), (False, False, "serve")],
+    ("has_file", "is_readable", "is_loaded", "expected"),
+    [
+        (True, True, True, "restart"),
+        (True, True, False, "install"),
+        (True, False, False, "install --model M"),
+        (False, False, True, "restart"),
+        (False, False, False, "serve"),
+    ],
 )
-def test_what_starts_a_daemon(is_installed: bool, is_loaded: bool, expected: str) -> None:
-    start = service.start_command(is_installed=is_installed, is_loaded=is_loaded)
+def test_what_starts_a_daemon(has_file: bool, is_readable: bool, is_loaded: bool, expected: str) -> None:
+    start = start_command(has_file=has_file, is_readable=is_readable, is_loaded=is_loaded)
     assert start == f"`warmd {expected}`"
     assert daemon.check_daemon(None, None, start).fix == f"start it: `warmd {expected}`"
+
+
+def test_only_what_launchd_runs_is_restarted_by_launchd() -> None:
+    assert restart_command(7, 7) == restart_command(None, 7) == RESTART
+    for pids in ((7, None), (7, 8), (None, None)):
+        other = restart_command(*pids)
+        assert "warmd restart" not in other
+        (found,) = daemon.check_version(make_status(), "0.2.0", other)
+        assert found.fix == other
+        hung = service.check_port(
+            Address(), None, is_taken=True, is_installed=False, is_hung=True, again=other
+        )
+        assert (hung.fix or "").startswith("end its process, and start it again as it was started")
 
 
 def test_a_store_that_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
@@ -393,9 +414,7 @@ def test_a_process_that_hangs_is_not_taken_for_another_program() -> None:
     assert (hung.fix or "").startswith("`warmd restart`")
     hung = service.check_port(Address(), None, is_taken=True, is_installed=False, is_hung=True)
     assert "the daemon hangs" in hung.what
-    hung = daemon.check_daemon(
-        None, ControlFailedError("no answer within 10 s"), daemon.RESTART, is_hung=True
-    )
+    hung = daemon.check_daemon(None, ControlFailedError("no answer within 10 s"), RESTART, is_hung=True)
     assert (hung.state, (hung.fix or "").startswith("wait; then `warmd restart`")) == ("problem", True)
 
 
@@ -459,10 +478,16 @@ def test_the_model_of_a_running_daemon() -> None:
 def test_suspects_of_another_model_or_of_one_end_are_not_told() -> None:
     once = Suspect("k", "m", "auto", ("a",), 5, ends=1)
     twice = replace(once, key="l", ends=2)
-    assert list(daemon.check_suspects(Suspects((), (once,)), None)) == []
-    assert list(daemon.check_suspects(Suspects((), (twice,)), "other")) == []
-    assert [found.name for found in daemon.check_suspects(Suspects((), (once, twice)), "m")] == ["quarantine"]
-    (found,) = daemon.check_suspects(Suspects((), (replace(twice, entries=("a b", "c")),)), None)
+    unknown = Starting(None)
+    assert list(daemon.check_suspects(Suspects((), (once,)), unknown)) == []
+    for other in (Starting("other", None, "auto"), Starting("m", None, "9"), Starting("m", "f", "auto")):
+        assert list(daemon.check_suspects(Suspects((), (twice,)), other)) == []
+    same, files = Starting("m", "f", "auto"), Suspects((), (once, replace(twice, fingerprint="f")))
+    assert [found.name for found in daemon.check_suspects(files, same)] == ["quarantine"]
+    (found,) = daemon.check_suspects(Suspects((), (twice,)), Starting("m", None, "auto"))
+    assert found.what.endswith("; unless it or the model's files were changed since, it is not warmed")
+    (found,) = daemon.check_suspects(Suspects((), (replace(twice, entries=("a b", "c")),)), unknown)
+    assert "unless it, the model or [memory] limit was changed since" in found.what
     assert (found.fix or "").endswith("`warmd rewarm 'a b' c`")
 
 

@@ -107,7 +107,7 @@ def test_without_a_daemon_what_ended_it_twice_is_told_all_the_same(tmp_path: Pat
     assert (found["state"], found["what"]) == (
         "problem",
         "coder: the process ended abruptly 2 times while warming it (model m); "
-        "unless it was edited since, it is not warmed",
+        "unless it, the model or [memory] limit was changed since, it is not warmed",
     )
 
 

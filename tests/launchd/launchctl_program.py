@@ -106,8 +106,17 @@ def show(target: str, arguments: list[str]) -> int:
     state = "running" if job["pid"] else "not running"
     lines = [f"path = {job['path']}", "type = LaunchAgent", f"state = {state}", f"runs = {job['runs']}"]
     lines += [f"pid = {job['pid']}"] if job["pid"] else []
-    lines += [f"last exit code = {'(never exited)' if job['exit'] is None else job['exit']}"]
+    code = job["exit"]
+    if code is not None and code < 0:
+        lines += [f"last terminating signal = {signal.strsignal(-code)}: {-code}"]
+    lines += [f"last exit code = {'(never exited)' if code is None or code < 0 else code}"]
     lines += ["arguments = {", *(f"\t{argument}" for argument in job["arguments"]), "}"]
+    plist = job["plist"]
+    lines += ["default environment = {", "\tPATH => /usr/bin:/bin:/usr/sbin:/sbin", "}"]
+    variables = {**plist["EnvironmentVariables"], "XPC_SERVICE_NAME": plist["Label"]}
+    lines += ["environment = {", *(f"\t{name} => {value}" for name, value in variables.items()), "}"]
+    lines += [f"stdout path = {plist['StandardOutPath']}", f"stderr path = {plist['StandardErrorPath']}"]
+    lines += [f"minimum runtime = {plist['ThrottleInterval']}", f"exit timeout = {plist['ExitTimeOut']}"]
     lines += ["endpoints = {", '\t"x" = {', "\t\tpid = 1", "\t}", "}"]
     print(f"{target} = {{", *(f"\t{line}" for line in lines), "}", sep="\n")
     return 0

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from tests.disk.made import make_piece, put
-from warmd.control.errors import AnotherDaemonError
 from warmd.control.folder import claimed
 from warmd.crash.starts import FailedStart, note_failed_start
 from warmd.crash.suspects import Suspect, Suspects, suspects_json
 from warmd.disk.files import Files
-from warmd.launchd.purge import NotForPurgingError, StoreInUseError, check_folder, purge
+from warmd.launchd.purge import InUseError, NotForPurgingError, Purged, check_folder, purge
 
 SUSPECT = Suspect("k", "m", "auto", ("a",), 5, 1, 7.5)
 OURS = {
@@ -35,7 +35,7 @@ def test_all_that_is_warmds_goes_and_a_folder_only_if_it_is_warmds_own(name: str
     state = tmp_path / name
     fill(state, OURS)
     note_failed_start(state, FailedStart(1.0, 3, "r"))
-    assert purge(state, tmp_path / "kv") == ((), 0)
+    assert purge(state, tmp_path / "kv") == Purged(removed=5)
     assert state.exists() == (name != "warmd")
     assert not (tmp_path / "kv").exists()
 
@@ -59,7 +59,7 @@ def test_all_that_is_warmds_goes_and_a_folder_only_if_it_is_warmds_own(name: str
 )
 def test_a_file_of_the_same_name_stays(name: str, content: str, tmp_path: Path) -> None:
     fill(tmp_path / "warmd", {name: content})
-    assert purge(tmp_path / "warmd", tmp_path / "kv") == ((name,), 0)
+    assert purge(tmp_path / "warmd", tmp_path / "kv") == Purged(left=(name,))
     assert (tmp_path / "warmd" / name).read_text() == content
 
 
@@ -68,7 +68,7 @@ def test_a_folder_and_a_link_of_the_same_name_stay(tmp_path: Path) -> None:
     fill(tmp_path, {"mine.json": OURS["rates.json"]})
     (state / "starts.json").mkdir(parents=True)
     (state / "rates.json").symlink_to(tmp_path / "mine.json")
-    assert purge(state, tmp_path / "kv") == (("rates.json", "starts.json"), 0)
+    assert purge(state, tmp_path / "kv") == Purged(left=("rates.json", "starts.json"))
 
 
 def test_a_lock_that_is_not_warmds_is_not_written_to(tmp_path: Path) -> None:
@@ -82,12 +82,15 @@ def test_nothing_goes_while_a_daemon_has_either_folder(tmp_path: Path) -> None:
     state, store = tmp_path / "s", Files(tmp_path / "kv")
     fill(state, OURS)
     put(store, make_piece([1, 2, 3], now=1.0))
-    with store.locked(), pytest.raises(StoreInUseError):
+    with store.locked(), pytest.raises(InUseError) as raised:
         purge(state, store.folder)
-    with claimed(state), pytest.raises(AnotherDaemonError):
+    assert str(raised.value) == f"a daemon runs that keeps its warm state in {store.folder}; stop it first"
+    with claimed(state), pytest.raises(InUseError) as raised:
         purge(state, store.folder)
+    expected = f"a daemon runs on the state folder {state} (pid {os.getpid()}); stop it first"
+    assert str(raised.value) == expected
     assert ({path.name for path in state.iterdir()}, len(store.listed())) == ({*OURS}, 1)
-    assert purge(state, store.folder) == ((), 1)
+    assert purge(state, store.folder) == Purged(removed=4, files=1)
 
 
 def test_half_written_state_goes_only_under_a_name_of_ours(tmp_path: Path) -> None:
@@ -95,8 +98,22 @@ def test_half_written_state_goes_only_under_a_name_of_ours(tmp_path: Path) -> No
     put(store, make_piece([1, 2, 3], now=1.0))
     ours = f".writing-{store.listed()[0].name}"
     fill(store.folder, {ours: "half", ".writing-a-novel": "mine"})
-    assert purge(tmp_path / "s", store.folder) == ((), 1)
-    assert {path.name for path in store.folder.iterdir()} == {"writer.lock", ".writing-a-novel"}
+    assert purge(tmp_path / "s", store.folder) == Purged(files=1)
+    assert {path.name for path in store.folder.iterdir()} == {".writing-a-novel"}
+
+
+def test_the_stores_own_place_leaves_no_trace(tmp_path: Path) -> None:
+    store = Files(tmp_path / "warmd" / "kv")
+    put(store, make_piece([1, 2, 3], now=1.0))
+    assert purge(tmp_path / "s", store.folder) == Purged(files=1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_of_the_stores_name_that_is_not_empty_stays(tmp_path: Path) -> None:
+    fill(tmp_path / "warmd" / "kv", {"writer.lock": "mine"})
+    (tmp_path / "warmd" / "kv").chmod(0o700)
+    assert purge(tmp_path / "s", tmp_path / "warmd" / "kv") == Purged()
+    assert (tmp_path / "warmd" / "kv" / "writer.lock").read_text() == "mine"
 
 
 def test_home_and_the_systems_folders_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -246,6 +246,9 @@ def test_the_last_words_are_the_reason_in_the_newest_file(tmp_path: Path) -> Non
     assert last_words(log, tmp_path) == last_words(None, tmp_path) == []
     log.write_text('{"event": "daemon.stopped", "reason": "no such model"}\n\n')
     assert last_words(log, tmp_path) == ["no such model"]
+    # Whoever is killed leaves none.
+    log.write_text('{"ts": "2026", "level": "info", "event": "entry.warming", "tokens": 5}\n')
+    assert last_words(log, tmp_path) == ["the last that it logged is entry.warming"]
     stderr.write_text("x" * 9000 + "\nusage: …\nwarmd: error: unrecognized arguments: --x\n")
     os.utime(log, (1, 1))
     assert last_words(log, tmp_path) == ["warmd: error: unrecognized arguments: --x"]

@@ -15,7 +15,7 @@ from warmd.launchd.hold import HELD
 from warmd.launchd.install import CannotChangeError, check_can_write
 from warmd.launchd.launchctl import Answer, JobState, LaunchctlError
 from warmd.launchd.ready import Address
-from warmd.launchd.replace import NO_SERVICE, NOT_AGAIN, check_port, replace_job
+from warmd.launchd.replace import NO_SERVICE, NOT_AGAIN, check_port, not_loaded, replace_job
 
 GUI = "gui/501/dev.warmd"
 RUNNING = Answer(0, "\tpid = 7\n\truns = 1\n")
@@ -196,3 +196,20 @@ def test_a_file_that_cannot_be_written_is_told_before(tmp_path: Path) -> None:
         check_can_write(path, b"x")
     with pytest.raises(CannotChangeError, match=r"^cannot change /proc/1/nowhere/x"):
         check_can_write(Path("/proc/1/nowhere/x"), b"x")
+
+
+def test_what_launchd_has_is_compared_with_the_file_as_far_as_it_tells() -> None:
+    command, variables = ("/p", "-m", "warmd", "serve"), {"HOME": "/h", "WARMD_LOG_LEVEL": "info"}
+    installed = {"ProgramArguments": [*command], "EnvironmentVariables": variables, "ExitTimeOut": 30}
+    given = {**variables, "XPC_SERVICE_NAME": "dev.warmd", "MallocSpaceEfficient": "1"}
+    same = JobState(arguments=command, environment=given, settings={"ExitTimeOut": "30"})
+    # Of a job that launchd tells nothing of, and of one of which it tells only its own variables.
+    silent = JobState(), JobState(environment={"XPC_SERVICE_NAME": "dev.warmd"})
+    assert [not_loaded(job, installed) for job in (same, *silent)] == [(), (), ()]
+    other = JobState(
+        arguments=(*command, "--x"),
+        environment={"HOME": "/h", "WARMD_LOG_KEEP": "3"},
+        settings={"ExitTimeOut": "5", "ThrottleInterval": "10"},
+    )
+    expected = ("command line", "WARMD_LOG_KEEP", "WARMD_LOG_LEVEL", "ExitTimeOut")
+    assert not_loaded(other, installed) == expected

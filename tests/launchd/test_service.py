@@ -293,7 +293,13 @@ def test_what_launchctl_says_is_one_line_that_a_terminal_shows() -> None:
 
 
 def test_how_a_job_is_comes_from_its_own_lines() -> None:
-    assert parse_print(RUNNING) == JobState(pid=4242, runs=3, last_exit=3)
+    assert parse_print(RUNNING) == JobState(
+        pid=4242,
+        runs=3,
+        last_exit=3,
+        environment={"XPC_SERVICE_NAME": "dev.warmd"},
+        settings={"ThrottleInterval": "30", "ExitTimeOut": "30"},
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from tests.serving.process import PATIENCE, Server, serving, write
 from tests.serving.test_control import command, named
 from tests.toys import make_model
 from warmd.crash.quarantine import read_suspects
+from warmd.disk.identity import fingerprint_of
 
 # Some seconds of prefill on any machine.
 LONG = "You are a careful reviewer of code. " * 1000
@@ -74,7 +75,14 @@ def test_other_weights_in_the_same_folder_lift_a_quarantine(tmp_path: Path) -> N
             server.wait_for("entry.warming", entry="long")
             wait_until_marked(state, ends)
             assert server.stop(signal.SIGKILL) == -signal.SIGKILL
+    # The doctor can tell, without loading it.
+    assert {found.fingerprint for found in read_suspects(state).warming} == {
+        fingerprint_of({"model": folder})
+    }
     make_model(folder, seed=1)
+    assert {found.fingerprint for found in read_suspects(state).warming} != {
+        fingerprint_of({"model": folder})
+    }
     with serving(folder, prompts, environment=environment) as server:
         server.wait_for("entry.warming", entry="long")
         assert states(server) == {"long": "warming"}

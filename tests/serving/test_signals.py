@@ -154,3 +154,33 @@ def test_a_signal_means_the_same_wherever_it_comes_from() -> None:
     found = {number: meaning(number, terminal) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     assert found == {signal.SIGTERM: "stop", signal.SIGINT: "stop", signal.SIGHUP: "reload"}
     assert {meaning(number, terminal) for number in REPORT_SIGNALS} == {"report"}
+
+
+STOPPED_EARLY = """
+import os, signal, sys, time
+from warmd.logs import Log
+from warmd.signals import hold_signals
+hold_signals({emit})
+os.kill(os.getpid(), signal.SIGTERM)
+time.sleep(3600)
+"""
+
+
+@pytest.mark.parametrize(
+    ("emit", "said"),
+    [
+        ("None", []),
+        ("Log(sys.stderr)", [("daemon.stopped", 0, "SIGTERM")]),
+        # A log that takes nothing, as its lock is held by what the signal has interrupted.
+        ("lambda event: time.sleep(3600)", []),
+    ],
+)
+def test_a_stop_before_signals_are_followed_has_its_line_where_there_is_a_log(
+    emit: str, said: list[tuple[str, int, str]]
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", STOPPED_EARLY.format(emit=emit)], capture_output=True, text=True, timeout=60
+    )
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert done.returncode == 0
+    assert [(line["event"], line["exit_code"], line["reason"]) for line in lines] == said

@@ -123,7 +123,7 @@ def _memory_json(rendering: Rendering) -> dict[str, Any]:
 def print_report(report: Report) -> None:
     """For people: what is wrong goes to stderr as compilers do it, everything else to stdout."""
     for error in report.errors:
-        print(f"{report.path}{_place(error)}: {error.message} (at {error.path})", file=sys.stderr)
+        print(f"{report.path}{error.place}: {error.message}{error.where}", file=sys.stderr)
     if report.document is None:
         count = len(report.errors)
         print(counted(count, "error"), file=sys.stderr)
@@ -141,11 +141,7 @@ def print_report(report: Report) -> None:
         if warning.line is None:
             print(f"warning: {warning.message}")
         else:
-            print(f"{report.path}{_place(warning)}: warning: {warning.message} (at {warning.path})")
-
-
-def _place(error: FileError) -> str:
-    return f":{error.line}:{error.column}" if error.line is not None else ""
+            print(f"{report.path}{warning.place}: warning: {warning.message}{warning.where}")
 
 
 _PLAIN = {"name": "name", "priority": "priority", "messages": "messages", "tools": "tools"}

@@ -48,6 +48,7 @@ from warmd.launchd.service import GONE_LOOKS, Service
 from warmd.launchd.variables import TEMPLATES_OWN, as_service, ignored, make_environment
 from warmd.logfile import log_file_path
 from warmd.parser import add_command
+from warmd.printable import printable
 from warmd.settings import Settings
 
 DESCRIPTION = """\
@@ -147,7 +148,7 @@ def _show(agent: Agent, installed: Plist | None, settings: Settings) -> int:
     if shutil.which("launchctl") is None:
         print("note: there is no launchctl here: only a Mac can use this", file=sys.stderr)
     for line in _notes(agent, installed, _prompts(agent, settings)):
-        print(line, file=sys.stderr)
+        print(printable(line), file=sys.stderr)
     return 0
 
 
@@ -215,7 +216,7 @@ def _load(service: Service, agent: Agent, path: Path, address: Address) -> None:
     def tell(line: str) -> None:
         # Also when the terminal is gone: what is going on must go on.
         with suppress(OSError):
-            print(f"warmd: {line}", file=sys.stderr)
+            print(f"warmd: {printable(line)}", file=sys.stderr)
 
     domain = replace_job(service, path, write, address, tell)
     say(f"service: {path}, loaded into {domain}")

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import sys
 
+from warmd.printable import printable
+
 
 def say(line: str) -> None:
-    """Print a line at once; what nobody reads any more, or no disk takes, is lost.
+    """Print a line at once, whatever is in the paths it names; what nobody reads, or no disk takes, is lost.
 
     For commands that change something: `warmd install | head -1` must not end half-way.
     """
     try:
-        print(line, flush=True)
+        print(printable(line), flush=True)
     except OSError:
         discard_output()
 

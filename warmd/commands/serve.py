@@ -62,6 +62,7 @@ def run(args: argparse.Namespace, more: list[str]) -> int:
     """Serve until stopped. `more` are flags for mlx-lm's server."""
     # Imported here: structlog takes longer to import than `warmd check` takes in all.
     from warmd.logs import open_log
+    from warmd.signals import hold_signals
 
     settings = with_memory_limit(load_settings(), args.memory_limit)
     if args.engine == "vllm-mlx":
@@ -72,6 +73,8 @@ def run(args: argparse.Namespace, more: list[str]) -> int:
         more = ["--model", os.path.expanduser(args.model), *more]  # noqa: PTH111 - a hub name is no path
     level = args.log_level or settings.log.level.upper()
     log = open_log(sys.stderr, settings, level=_level(level))
+    # The model takes its time to load, and whoever stops that finds it in the log.
+    hold_signals(log)
     greet: Greet = _greet_nobody
     if args.demo:
         prompts, settings, more, greet = _prepare_demo(args, settings, more)
@@ -82,6 +85,7 @@ def run(args: argparse.Namespace, more: list[str]) -> int:
 
 def _serve_vllm_mlx(args: argparse.Namespace, more: list[str], settings: Settings) -> int:
     from warmd.logs import open_log
+    from warmd.signals import hold_signals
 
     if args.demo:
         raise UsageError("--demo runs mlx-lm's server: leave out --engine")
@@ -89,6 +93,7 @@ def _serve_vllm_mlx(args: argparse.Namespace, more: list[str], settings: Setting
         raise UsageError("--memory-limit: vllm-mlx bounds its own cache, with --cache-memory-mb")
     prompts = expand_home(args.prompts or settings.prompts.path).absolute()
     log = open_log(sys.stderr, settings, level=_level(args.log_level or settings.log.level.upper()))
+    hold_signals(log)
     # vllm-mlx takes the model as its first argument, or a --models-config.
     server_args = [os.path.expanduser(args.model), *more] if args.model else more  # noqa: PTH111 - or a hub name
     if not sys.stderr.isatty():

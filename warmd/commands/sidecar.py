@@ -45,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
     from warmd.engines.http.address import parse_base_url, read_api_key
     from warmd.logs import open_log
     from warmd.sidecar import Sidecar
+    from warmd.signals import hold_signals
 
     settings = load_settings()
     base_url = parse_base_url(args.base_url)
@@ -54,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
     prompts = expand_home(args.prompts or settings.prompts.path).absolute()
     level: Any = (args.log_level or settings.log.level).lower()
     log = open_log(sys.stderr, settings, level=level)
+    hold_signals(log)
     foreign.capture(log, log.level)
     foreign.capture_stderr(log)
     return Sidecar(prompts, base_url, args.model, api_key, settings, log).run()

@@ -30,8 +30,9 @@ from warmd.parser import add_command
 DESCRIPTION = """\
 Stop the service and remove its LaunchAgent. Settings, prompts, models and logs stay; with --purge what warmd
 keeps in its state folder, and warm state on disk, go too, also where there is no launchctl and so no service.
-Where those are the service's own variables say, and this shell's where it is not installed. A folder that is
-not called warmd stays. If something cannot be removed, the LaunchAgent's file stays too, to try again.
+Where those are the service's own variables say, and this shell's where it is not installed. A folder stays
+unless it is empty, and called warmd or in one that is. If something cannot be removed, the LaunchAgent's file
+stays too, to try again.
 Exit code 0: it is gone, or was not there. 1: launchd or the file system refuses. 2: wrong settings, or
 folders not to be purged. 3: no launchctl (without --purge), or --purge while a daemon runs there."""
 
@@ -70,14 +71,16 @@ def run(args: argparse.Namespace) -> int:
             raise
     try:
         path.unlink()
-        was_there = True
+        say(f"removed: {path}")
     except FileNotFoundError:
-        was_there = False
+        say("removed: the service, whose file was gone" if was_loaded else "the service is not installed")
     except OSError as error:
+        if was_loaded:
+            print("note: the service is stopped, until the next login", file=sys.stderr)
         raise CannotChangeError(path, error) from None
-    say(f"removed: {path}" if was_there or was_loaded else "the service is not installed")
     with as_service(variables):
-        say(f"left: {config_path()}, {log_folder()}")
+        if there := [str(kept) for kept in (config_path(), log_folder()) if os.path.lexists(kept)]:
+            say(f"left: {', '.join(there)}")
         if not args.purge:
             _tell_kept()
     return 0
@@ -145,18 +148,27 @@ def _tell_kept() -> None:
     with contextlib.suppress(UsageError, OSError):
         places = _places()
         sizes = [file.nbytes for file in Files(places.store).listed()]
-        say(f"left, --purge removes it: what warmd keeps in {places.state}")
-        size = f"{format_size(sum(sizes))} in {counted(len(sizes), 'file')}"
-        say(f"left, --purge removes it: {size} of warm state in {places.store}")
+        if _kept(places):
+            say(f"left, --purge removes it: what warmd keeps in {places.state}")
+        if sizes:
+            size = f"{format_size(sum(sizes))} in {counted(len(sizes), 'file')}"
+            say(f"left, --purge removes it: {size} of warm state in {places.store}")
+
+
+def _kept(places: Places) -> list[str]:
+    """What is in the state folder besides the logs, which are in there on Linux."""
+    return [path.name for path in places.state.glob("*") if path != places.logs]
 
 
 def _purge(places: Places) -> None:
     try:
-        names, files = purge(places.state, places.store)
+        done = purge(places.state, places.store)
     except OSError as error:
         raise CannotChangeError(places.state, error) from None
-    # On Linux the logs are in there.
-    left = [name for name in names if places.state / name != places.logs]
-    rest = f", but for what is not warmd's: {', '.join(left)}" if left else ""
-    say(f"removed: what was in {places.state}{rest}")
-    say(f"removed: {counted(files, 'file')} of warm state in {places.store}")
+    left = [name for name in done.left if places.state / name != places.logs]
+    if done.removed:
+        say(f"removed: what was in {places.state}")
+    if left:
+        say(f"left: in {places.state} what may not be warmd's: {', '.join(left)}")
+    if done.files:
+        say(f"removed: {counted(done.files, 'file')} of warm state in {places.store}")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from warmd.control.protocol import one_line
+from warmd.prompts.document import FileError
 
 
 def error_lines(document: Mapping[str, Any]) -> list[str]:
@@ -22,5 +23,5 @@ def consequence(document: Mapping[str, Any]) -> str:
 
 
 def _error_line(name: str, error: Mapping[str, Any]) -> str:
-    place = f":{error['line']}:{error['column']}" if error["line"] is not None else ""
-    return f"{name}{place}: {error['message']} (at {error['path']})"
+    found = FileError(error["line"], error["column"], error["path"], error["message"])
+    return f"{name}{found.place}: {found.message}{found.where}"

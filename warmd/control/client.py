@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +41,12 @@ def ask_at(
     if len(request) > LONGEST_REQUEST:
         raise ControlFailedError("the request is too long")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        deadline = time.monotonic() + (math.inf if timeout is None else timeout)
         connection.settimeout(timeout)
         _connect(connection, path)
         try:
             connection.sendall(request)
-            line = _receive_line(connection)
+            line = _receive_line(connection, deadline)
         except TimeoutError:
             raise ControlFailedError(f"the daemon gave no answer within {timeout:g} s") from None
         except OSError as error:
@@ -67,9 +70,10 @@ def _connect(connection: socket.socket, path: Path) -> None:
         raise NoDaemonError(path, f"{error.strerror or error}") from None
 
 
-def _receive_line(connection: socket.socket) -> bytes:
+def _receive_line(connection: socket.socket, deadline: float) -> bytes:
     received = bytearray()
     while not received.endswith(b"\n"):
+        _wait_until(connection, deadline)
         data = connection.recv(1 << 16)
         if not data:
             raise ControlFailedError("the daemon ended before it had answered")
@@ -77,3 +81,17 @@ def _receive_line(connection: socket.socket) -> bytes:
         if len(received) > LONGEST_ANSWER:
             raise ControlFailedError("the daemon's answer is too long")
     return bytes(received)
+
+
+def _wait_until(connection: socket.socket, deadline: float) -> None:
+    """Let the next read take what is left: a socket's own timeout is for each, and bytes may drip.
+
+    Raises:
+        TimeoutError: Nothing is left.
+    """
+    if deadline == math.inf:
+        return
+    seconds = deadline - time.monotonic()
+    if seconds <= 0:
+        raise TimeoutError
+    connection.settimeout(seconds)

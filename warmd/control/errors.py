@@ -28,6 +28,7 @@ class AnotherDaemonError(CannotStartError):
     """The state folder belongs to a daemon that runs."""
 
     def __init__(self, folder: Path, pid: int | None) -> None:
+        self.pid = pid
         who = "another warmd" if pid is None else f"another warmd (pid {pid})"
         super().__init__(
             f"{who} uses the state folder {folder}; a second one needs its own (WARMD_STATE_DIR)"

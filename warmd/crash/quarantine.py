@@ -14,6 +14,7 @@ from warmd.crash.files import read_json, write_json
 from warmd.crash.suspects import Suspect, Suspects, read_suspects_json, suspects_json
 from warmd.engines.base import EngineDiedError, Identity
 from warmd.events import Emit, make_event
+from warmd.memory.size import parse_limit
 
 FILE_NAME = "quarantine.json"
 MARK_SECONDS = 5.0
@@ -22,6 +23,15 @@ UNMARK_SECONDS = 1.0
 """How long to wait for a mark to go: a stop waits as well."""
 
 WAY_OUT = "edit it, change the model or [memory] limit, or run `warmd rewarm` with its name"
+
+
+def limit_name(limit: str) -> str:
+    """A memory limit as it tells one suspect from another: the same however it is written.
+
+    Raises:
+        ValueError: It is none.
+    """
+    return str(parse_limit(limit) or "auto")
 
 
 def read_suspects(folder: Path) -> Suspects:

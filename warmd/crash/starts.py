@@ -14,13 +14,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from warmd.config import load_settings
+from warmd.config import load_settings, settings_without
 from warmd.control.place import state_folder
 from warmd.crash.files import as_count, as_number, as_text, read_json, write_json
 from warmd.errors import UsageError, WarmdError
 from warmd.events import Emit, make_event
 from warmd.launched import is_under_launchd
-from warmd.settings import StateSettings
 
 FILE_NAME = "starts.json"
 TOO_MANY = 5
@@ -86,12 +85,12 @@ def starts_folder(environment: Mapping[str, str] | None = None) -> Path | None:
     """Where failed starts are counted: the state folder, as far as the settings tell; None without one."""
     environment = os.environ if environment is None else environment
     try:
-        settings = load_settings(environment).state
+        settings = load_settings(environment)
     except UsageError:
         # That may be what is wrong.
-        settings = StateSettings(environment.get("WARMD_STATE_DIR", ""))
+        settings = settings_without(environment)
     try:
-        return state_folder(settings)
+        return state_folder(settings.state)
     except UsageError:
         return None
 

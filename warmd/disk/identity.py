@@ -47,6 +47,22 @@ def weights_of(folder: Path) -> Weights:
     return [[path.name, path.stat().st_size, _digest(path)] for path in paths]
 
 
+def fingerprint_of(folders: Mapping[str, Path | None]) -> str | None:
+    """`warmd.engines.base.Identity.fingerprint` of folders by role; None where one is missing or unreadable.
+
+    Some megabytes of each file are read.
+    """
+    weights = {}
+    for role, folder in folders.items():
+        if folder is None:
+            return None
+        try:
+            weights[role] = weights_of(folder)
+        except OSError:
+            return None
+    return digest_of(weights)
+
+
 def _digest(path: Path) -> str:
     digest = hashlib.sha256()
     with path.open("rb") as file:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import join, quote
 from typing import Any
 
 from warmd.control.protocol import one_line
-from warmd.crash.suspects import Suspects
+from warmd.crash.suspects import Suspect, Suspects
+from warmd.doctor.commands import INSTALL, RESTART
 from warmd.doctor.finding import Finding
 from warmd.rates import read_rates
 
-RESTART = "`warmd restart`"
 SLOW = 0.5
 """Under launchd less than this part of the terminal's rate is throttling, more is noise."""
 
@@ -20,7 +21,12 @@ Json = dict[str, Any]
 
 
 def check_daemon(
-    status: Json | None, error: Exception | None, start: str = "`warmd serve`", *, is_hung: bool = False
+    status: Json | None,
+    error: Exception | None,
+    start: str = "`warmd serve`",
+    *,
+    is_hung: bool = False,
+    again: str = RESTART,
 ) -> Finding:
     """A daemon answers on the control socket.
 
@@ -29,12 +35,12 @@ def check_daemon(
         error: Why it says nothing.
         start: The command that starts one.
         is_hung: It is there all the same.
+        again: What puts another in its place.
     """
     if status is None:
         what = str(error or "no daemon is running")
         if is_hung:
-            then = start if start == RESTART else f"end its process, and start it again: {start}"
-            return Finding("daemon", "problem", what, f"wait; then {then}")
+            return Finding("daemon", "problem", what, f"wait; then {again}")
         return Finding("daemon", "warning", what, f"start it: {start}")
     states = {state: count for state, count in status["totals"]["states"].items() if count}
     entries = ", ".join(f"{count} {state}" for state, count in states.items()) or "no entries"
@@ -66,12 +72,22 @@ def check_server(server: Json) -> Finding:
     return Finding("server", "problem", f"{url}: {one_line(problem)}", fix)
 
 
-def check_version(status: Json, version: str) -> Iterator[Finding]:
-    """The daemon is of this version."""
+def check_version(status: Json, version: str, again: str = RESTART) -> Iterator[Finding]:
+    """The daemon is of this version.
+
+    Args:
+        status: What it says.
+        version: This one.
+        again: What puts another in its place.
+    """
     if status["version"] == version:
         return
     what = f"the daemon is of version {status['version']}, this command of {version}"
-    yield Finding("version", "warning", what, "`warmd restart`, or `warmd install` after a new installation")
+    yield Finding("version", "warning", what, _renewed(again))
+
+
+def _renewed(again: str) -> str:
+    return f"{again}, or {INSTALL} after a new installation" if again == RESTART else again
 
 
 def check_entries(status: Json) -> Iterator[Finding]:
@@ -90,24 +106,56 @@ def check_entries(status: Json) -> Iterator[Finding]:
             )
 
 
-def check_suspects(suspects: Suspects, model: str | None) -> Iterator[Finding]:
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """What a daemon would warm for if it were started now, as far as that can be told without one.
+
+    Attributes:
+        model: Its name; None where it is not known, and then neither are the others.
+        fingerprint: Of the model's files; None where it is not known.
+        limit: The memory limit, as it is set.
+    """
+
+    model: str | None
+    fingerprint: str | None = None
+    limit: str = ""
+
+    def is_about(self, suspect: Suspect) -> bool:
+        """False for a suspect of another model, other files of it, or another limit: it would be tried."""
+        if self.model is None:
+            return True
+        is_same = (suspect.model, suspect.limit) == (self.model, self.limit)
+        return is_same and self.fingerprint in (None, suspect.fingerprint)
+
+
+def check_suspects(suspects: Suspects, starting: Starting) -> Iterator[Finding]:
     """What a daemon would not warm if it were started now, where none runs that could tell.
+
+    An edit is not seen here: whether the text is the same only the model's tokenizer could tell.
 
     Args:
         suspects: As the next start will find them.
-        model: That it would have; None where that is not known.
+        starting: What it would warm for.
     """
     for suspect in suspects.ended:
-        if not suspect.is_quarantined or model not in (None, suspect.model):
+        if not suspect.is_quarantined or not starting.is_about(suspect):
             continue
         names, times = one_line(", ".join(suspect.entries)), suspect.ends
         again = one_line(join(suspect.entries))
+        changed = _changed(starting)
         what = (
             f"{names}: the process ended abruptly {times} times while warming it (model "
-            f"{one_line(suspect.model)}); unless it was edited since, it is not warmed"
+            f"{one_line(suspect.model)}); unless {changed} since, it is not warmed"
         )
         fix = f"edit it, free memory, or start the daemon and try it again: `warmd rewarm {again}`"
         yield Finding("quarantine", "problem", what, fix)
+
+
+def _changed(starting: Starting) -> str:
+    """What may be another by now and has not been looked at."""
+    if starting.model is None:
+        return "it, the model or [memory] limit was changed"
+    return "it was edited" if starting.fingerprint else "it or the model's files were changed"
 
 
 def check_rates(folder: Path) -> Iterator[Finding]:

@@ -9,7 +9,8 @@ from pathlib import Path
 import warmd
 from warmd.config import config_path
 from warmd.control.errors import NoDaemonError
-from warmd.crash.quarantine import read_suspects
+from warmd.crash.quarantine import limit_name, read_suspects
+from warmd.disk.identity import fingerprint_of
 from warmd.disk.place import store_folder
 from warmd.doctor import daemon, engine, files, service
 from warmd.doctor.finding import Finding
@@ -37,7 +38,8 @@ def examine(launchctl: Control | None = None) -> list[Finding]:
     path = plist_path()
     plist, finding = service.look_at_plist(path)
     with as_service(variables_of(plist) if plist is not None else None):
-        scene, wrong, silent = look(plist, path, launchctl)
+        has_file = plist is not None or finding.state == "problem"
+        scene, wrong, silent = look(plist, path, launchctl, has_file=has_file)
         return [*_findings(scene, path, finding, wrong, silent)]
 
 
@@ -55,8 +57,8 @@ def _findings(
     yield finding
     if plist is not None:
         yield from _guarded("LaunchAgent", lambda: service.check_plist(plist, path, scene.home, log_folder()))
-    yield from [silent] if silent is not None else _guarded("service", lambda: _check_job(scene))
-    yield from _check_running(scene)
+    yield from [silent] if silent is not None else _guarded("service", lambda: _check_job(scene, path))
+    yield from _check_running(scene, model)
 
 
 def _guarded(name: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
@@ -114,35 +116,49 @@ def _read_folders(scene: Scene, model: Path | None) -> Iterator[Path]:
     yield Path(warmd.__file__).parent
 
 
-def _check_running(scene: Scene) -> Iterator[Finding]:
+def _check_running(scene: Scene, model: Path | None) -> Iterator[Finding]:
     state, status = scene.state, scene.status
-    start = service.start_command(is_installed=scene.plist is not None, is_loaded=scene.job is not None)
-    yield from _guarded("starts", lambda: service.check_starts(state, start))
+    yield from _guarded("starts", lambda: service.check_starts(state, scene.start))
     if scene.server is not None:
         yield from _guarded("server", lambda: [daemon.check_server(scene.server)])
     else:
         yield from _guarded("port", lambda: [_check_port(scene)])
-    yield from _guarded(
-        "daemon", lambda: [daemon.check_daemon(status, scene.error, start, is_hung=scene.is_hung)]
-    )
+    yield from _guarded("daemon", lambda: [_check_daemon(scene)])
     if status is None:
-        yield from _guarded("quarantine", lambda: _check_suspects(scene))
+        yield from _guarded("quarantine", lambda: _check_suspects(scene, model))
     else:
-        yield from _guarded("version", lambda: daemon.check_version(status, warmd.__version__))
+        yield from _guarded("version", lambda: daemon.check_version(status, warmd.__version__, scene.again))
         yield from _guarded("entries", lambda: daemon.check_entries(status))
     yield from _guarded("prefill rate", lambda: daemon.check_rates(state))
 
 
-def _check_daemon(scene: Scene, start: str) -> Finding:
-    return daemon.check_daemon(scene.status, scene.error, start, is_hung=scene.is_hung)
+def _check_daemon(scene: Scene) -> Finding:
+    return daemon.check_daemon(
+        scene.status, scene.error, scene.start, is_hung=scene.is_hung, again=scene.again
+    )
 
 
-def _check_suspects(scene: Scene) -> Iterator[Finding]:
+def _check_suspects(scene: Scene, model: Path | None) -> Iterator[Finding]:
     suspects = read_suspects(scene.state)
     if isinstance(scene.error, NoDaemonError):
         # Marks of what is being warmed are then those of an abrupt end.
         suspects = suspects.after_end(time.time())
-    return daemon.check_suspects(suspects, scene.model)
+    if not suspects.ended:
+        return iter(())
+    return daemon.check_suspects(suspects, _starting(scene, model))
+
+
+def _starting(scene: Scene, folder: Path | None) -> daemon.Starting:
+    """What the service would warm for; its model's files are looked at as it would."""
+    limit = flag_value(scene.arguments, "--memory-limit") or scene.settings.memory.limit
+    draft = flag_value(scene.arguments, "--draft-model")
+    adapter = flag_value(scene.arguments, "--adapter-path")
+    folders = {
+        "model": folder,
+        **({"adapter": Path(adapter)} if adapter is not None else {}),
+        **({"draft_model": model_folder(draft, scene.environment, scene.home)} if draft is not None else {}),
+    }
+    return daemon.Starting(scene.model, fingerprint_of(folders), limit_name(limit))
 
 
 def _store(scene: Scene) -> Path:
@@ -167,9 +183,12 @@ def _check_port(scene: Scene) -> Finding:
         daemon_pid=scene.status["pid"] if scene.status is not None else None,
         job_pid=scene.job_pid,
         is_hung=scene.is_hung,
+        again=scene.again,
     )
 
 
-def _check_job(scene: Scene) -> Iterator[Finding]:
+def _check_job(scene: Scene, path: Path) -> Iterator[Finding]:
     log = log_file_path(scene.settings.log)
-    yield service.check_job(scene.job, scene.plist is not None, log, log_folder())
+    if scene.job is not None and scene.plist is not None:
+        yield from service.check_loaded(scene.job[1], scene.plist, path)
+    yield service.check_job(scene.job, scene.has_file, log, log_folder(), scene.start)

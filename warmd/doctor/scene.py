@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from warmd.capture.files import is_there
-from warmd.config import config_path, expand_home, load_settings
+from warmd.config import config_path, expand_home, load_settings, settings_without
 from warmd.control.client import ask_at
 from warmd.control.errors import ControlFailedError, NoDaemonError
 from warmd.control.place import socket_path, state_folder
+from warmd.doctor.commands import restart_command, start_command
 from warmd.doctor.finding import Finding
 from warmd.errors import UsageError, WarmdError
 from warmd.launchd.agent import Plist, serve_arguments
@@ -22,6 +23,7 @@ from warmd.launchd.service import GONE_LOOKS, Control, Service
 from warmd.settings import Settings
 
 STATUS_SECONDS = 10.0
+NO_LAUNCHD = Finding("service", "unknown", "there is no launchctl here: no Mac")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,9 @@ class Scene:
         settings: As the service has them, where one is installed.
         arguments: What the service gives to `warmd serve`.
         environment: The service's variables, or this process's.
-        plist: The installed LaunchAgent; None where there is none.
+        plist: The installed LaunchAgent; None where there is none, or none that can be read.
+        has_file: Its file is there, whether or not it can be read.
+        has_launchd: This is a Mac.
         home: The user's home folder.
         job: The domain that has the service, and how it is there; None where none has.
         state: The state folder.
@@ -44,6 +48,8 @@ class Scene:
     arguments: tuple[str, ...]
     environment: dict[str, str]
     plist: Plist | None
+    has_file: bool
+    has_launchd: bool
     home: Path
     job: tuple[str, JobState] | None
     state: Path
@@ -57,6 +63,8 @@ class Scene:
             whose = f"of the running daemon, pid {self.status['pid']}"
         elif self.plist is not None:
             whose = "of the installed service, as no daemon runs"
+        elif self.has_file:
+            whose = "of the settings, as no daemon runs and the service's file cannot be read"
         else:
             whose = "of the settings, as no daemon runs and no service is installed"
         return Finding("looked at", "ok", f"model, prompts file and port {whose}")
@@ -80,6 +88,21 @@ class Scene:
         return self.job[1].pid if self.job is not None else None
 
     @property
+    def start(self) -> str:
+        """The command that starts a daemon where none runs."""
+        return start_command(
+            is_readable=self.plist is not None,
+            has_file=self.has_file and self.has_launchd,
+            is_loaded=self.job is not None,
+        )
+
+    @property
+    def again(self) -> str:
+        """What ends the daemon that is there, and starts another in its place."""
+        daemon = self.status["pid"] if self.status is not None else None
+        return restart_command(daemon, self.job_pid)
+
+    @property
     def is_hung(self) -> bool:
         """There is a daemon, and it does not answer."""
         return isinstance(self.error, ControlFailedError)
@@ -98,12 +121,15 @@ class Scene:
         return expand_home(given or self.settings.prompts.path).absolute()
 
 
-def look(plist: Plist | None, path: Path, launchctl: Control | None) -> tuple[Scene, Finding, Finding | None]:
+def look(
+    plist: Plist | None, path: Path, launchctl: Control | None, *, has_file: bool
+) -> tuple[Scene, Finding, Finding | None]:
     """Gather it, as the service means it where one is installed: the caller sees to that.
 
     Args:
-        plist: The installed LaunchAgent; None where there is none.
+        plist: The installed LaunchAgent; None where there is none, or none that can be read.
         path: Its file.
+        has_file: It is there, whether or not it can be read.
         launchctl: In place of the system's.
 
     Returns:
@@ -114,7 +140,19 @@ def look(plist: Plist | None, path: Path, launchctl: Control | None) -> tuple[Sc
     state = state_folder(settings.state)
     status, error = _ask_status(state)
     job, silent = _find_job(launchctl or Launchctl())
-    scene = Scene(settings, arguments, dict(os.environ), plist, expand_home("~"), job, state, status, error)
+    scene = Scene(
+        settings=settings,
+        arguments=arguments,
+        environment=dict(os.environ),
+        plist=plist,
+        has_file=has_file,
+        has_launchd=silent is not NO_LAUNCHD,
+        home=expand_home("~"),
+        job=job,
+        state=state,
+        status=status,
+        error=error,
+    )
     return scene, wrong, silent
 
 
@@ -133,7 +171,7 @@ def _look_at_settings(plist: Path | None) -> tuple[Settings, Finding]:
             fix += f". The variables are in {plist}: `warmd install` replaces them by those of its shell"
         # Everything that is wrong has a line there.
         what = "; ".join(str(error).splitlines())
-        return Settings(), Finding("settings", "problem", what, fix)
+        return settings_without(os.environ), Finding("settings", "problem", what, fix)
     path = config_path()
     what = str(path) if is_there(path) else f"{path} does not exist: all defaults"
     return settings, Finding("settings", "ok", what)
@@ -143,7 +181,7 @@ def _find_job(launchctl: Control) -> tuple[tuple[str, JobState] | None, Finding 
     try:
         return Service(os.getuid(), launchctl).find(GONE_LOOKS), None
     except NoLaunchctlError:
-        return None, Finding("service", "unknown", "there is no launchctl here: no Mac")
+        return None, NO_LAUNCHD
     except LaunchctlError as error:
         return None, Finding("service", "unknown", str(error), "try again; if that goes on, log out and in")
     except Exception as error:  # noqa: BLE001 - it must not hide what the others find

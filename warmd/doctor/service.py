@@ -8,7 +8,7 @@ from pathlib import Path
 
 from warmd.commands.plural import counted
 from warmd.crash.starts import read_failed_starts
-from warmd.doctor.daemon import RESTART
+from warmd.doctor.commands import INSTALL, RESTART
 from warmd.doctor.finding import Finding
 from warmd.errors import WarmdError
 from warmd.launchd.agent import (
@@ -27,9 +27,9 @@ from warmd.launchd.last_words import last_words
 from warmd.launchd.launchctl import JobState
 from warmd.launchd.places import stable_python, versioned_base
 from warmd.launchd.ready import Address, Readiness
+from warmd.launchd.replace import not_loaded
 from warmd.launchd.variables import TEMPLATES_OWN
 
-INSTALL = "`warmd install`"
 INSTALL_ANEW = "`warmd install --model M` writes it anew"
 _MEANINGS = {1: "the engine or the daemon failed", 2: "a flag or a setting is wrong", 3: "it cannot start"}
 
@@ -73,6 +73,13 @@ def check_plist(plist: Plist, path: Path, home: Path, logs: Path) -> Iterator[Fi
         yield Finding("LaunchAgent", "warning", what, f"{INSTALL} renews it and keeps what it runs")
 
 
+def check_loaded(job: JobState, plist: Plist, path: Path) -> Iterator[Finding]:
+    """What is loaded is what the file says."""
+    if differing := not_loaded(job, plist):
+        what = f"{path} is not what is loaded: {', '.join(differing)}"
+        yield Finding("LaunchAgent", "warning", what, f"{INSTALL} writes it anew and loads it")
+
+
 def _wanted(plist: Plist, home: Path, logs: Path) -> Plist:
     interpreter = Path(plist["ProgramArguments"][0])
     try:
@@ -92,7 +99,7 @@ def _wanted(plist: Plist, home: Path, logs: Path) -> Plist:
 
 
 def check_job(
-    found: tuple[str, JobState] | None, is_installed: bool, log: Path | None, logs: Path
+    found: tuple[str, JobState] | None, is_installed: bool, log: Path | None, logs: Path, start: str = INSTALL
 ) -> Finding:
     """launchd has the job, and its last process ended well.
 
@@ -101,11 +108,12 @@ def check_job(
         is_installed: Its file is there.
         log: The log file; None where there is none.
         logs: The folder of launchd's own copy.
+        start: The command that loads it where it is not.
     """
     if found is None:
         if not is_installed:
             return Finding("service", "ok", "not installed")
-        return Finding("service", "problem", "not loaded into launchd", f"{INSTALL} loads it")
+        return Finding("service", "problem", "not loaded into launchd", f"{start} loads it")
     domain, job = found
     if not is_installed:
         what = f"loaded into {domain}, but its file is gone"
@@ -131,6 +139,7 @@ def check_port(
     daemon_pid: int | None = None,
     job_pid: int | None = None,
     is_hung: bool = False,
+    again: str = RESTART,
 ) -> Finding:
     """The server answers, or nobody else has its port.
 
@@ -142,9 +151,11 @@ def check_port(
         daemon_pid: Of the daemon that the control socket leads to.
         job_pid: Of the service's process.
         is_hung: A daemon is there, but gives no answer.
+        again: What puts another daemon in the place of the one that hangs.
     """
     ours = [pid for pid in (job_pid, daemon_pid) if pid is not None]
-    fix = f"stop it (`lsof -i :{address.port}` names it), or take another: `warmd install --port N`"
+    another = f"another: {INSTALL[:-1]} --port N`" if is_installed else "another port"
+    fix = f"stop it (`lsof -i :{address.port}` names it), or take {another}"
     if readiness is not None:
         is_ours = readiness.pid in ours if readiness.pid is not None else bool(ours)
         if not is_ours and (ours or is_installed):
@@ -158,7 +169,7 @@ def check_port(
     if is_taken and (ours or is_hung):
         who = f"the daemon, pid {ours[0]}," if ours else "the daemon"
         what = f"{address.url} gives no answer: {who} hangs, or another program has the port"
-        hung = f"`warmd restart`, or end the process and start it again; `lsof -i :{address.port}` names it"
+        hung = f"{again}; `lsof -i :{address.port}` names it"
         return Finding("port", "problem", what, hung)
     if is_taken:
         what = f"{address.url} is another program's"
@@ -169,13 +180,6 @@ def check_port(
 
 
 # --- its starts -----------------------------------------------------------------------------------
-
-
-def start_command(*, is_installed: bool, is_loaded: bool) -> str:
-    """What starts a daemon: `warmd restart` knows only a service that launchd has."""
-    if is_loaded:
-        return RESTART
-    return INSTALL if is_installed else "`warmd serve`"
 
 
 def check_starts(folder: Path, start: str) -> Iterator[Finding]:

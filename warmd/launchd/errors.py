@@ -6,10 +6,12 @@ from warmd.errors import CannotStartError
 
 
 class PortTakenError(CannotStartError):
-    """Another program listens where the server should."""
+    """Another process listens where the server should."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, is_warmd: bool = False, pid: int | None = None) -> None:
+        who = "another warmd" if is_warmd else "another program"
+        which = f"pid {pid}" if pid is not None else "`lsof -i -P | grep LISTEN` names it"
         super().__init__(
-            f"{url} is taken by another program (`lsof -i -P | grep LISTEN` names it): "
-            "stop that one, or choose another port with --port"
+            f"{url} is taken by {who} ({which}): stop that one, or choose another port with "
+            "`warmd install --port N`"
         )

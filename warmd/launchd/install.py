@@ -114,21 +114,26 @@ def make_folders(*folders: Path) -> None:
 
 
 def check_can_write(path: Path, content: bytes) -> None:
-    """Try to write as much beside a file as will take its place; leaves nothing but the folder.
+    """Try to write as much beside a file, or what it links to, as will take its place; leaves but the folder.
 
     Raises:
         CannotChangeError: It cannot be written.
     """
+    target = Path(os.path.realpath(path))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_dir():
+        if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=TEMPORARY, suffix=TEMPORARY_END) as trial:
+        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=TEMPORARY, suffix=TEMPORARY_END) as trial:
             trial.write(content)
             trial.flush()
     except OSError as error:
         # The trial file's name would mean nothing to a person.
-        raise CannotChangeError(path, OSError(error.errno, error.strerror)) from None
+        raise CannotChangeError(_named(path, target), OSError(error.errno, error.strerror)) from None
+
+
+def _named(path: Path, target: Path) -> str:
+    return f"{path}, a link to {target}" if path.is_symlink() else str(path)
 
 
 def write_plist(path: Path, plist: Plist) -> None:

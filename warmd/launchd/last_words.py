@@ -13,7 +13,7 @@ _LONGEST = 500
 
 
 def last_words(log: Path | None, folder: Path, since: float = 0.0) -> list[str]:
-    """The reason in the newest of the log files, or its last line; nothing if there is none.
+    """The reason in the newest of the log files, or what its last line is; nothing if there is none.
 
     Args:
         log: The log file; None where there is none.
@@ -50,4 +50,7 @@ def _readable(line: str) -> str:
         found = json.loads(line)
     except (ValueError, RecursionError):
         return line
-    return str(found["reason"]) if isinstance(found, dict) and found.get("reason") else line
+    if not isinstance(found, dict) or not (found.get("reason") or found.get("event")):
+        return line
+    # What is killed leaves no reason. Where it was by then is worth telling, and not as JSON.
+    return str(found.get("reason") or f"the last that it logged is {found['event']}")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from warmd.control.protocol import one_line
 from warmd.errors import CannotStartError, WarmdError
@@ -18,7 +19,17 @@ SECONDS = 60.0
 """What launchctl gets for one answer; it waits for nothing by itself."""
 
 _FIELD = re.compile(r"^\t(?P<key>[a-z][a-z ]*) = (?P<value>.*)$", re.MULTILINE)
-_ARGUMENTS = re.compile(r"^\targuments = \{\n(?P<lines>(?:\t\t.*\n)*)\t\}$", re.MULTILINE)
+_BLOCK = r"^\t{} = \{{\n(?P<lines>(?:\t\t.*\n)*)\t\}}$"
+_ARGUMENTS, _ENVIRONMENT = (
+    re.compile(_BLOCK.format(name), re.MULTILINE) for name in ("arguments", "environment")
+)
+_SETTINGS: Mapping[str, str] = {
+    "StandardOutPath": "stdout path",
+    "StandardErrorPath": "stderr path",
+    "ThrottleInterval": "minimum runtime",
+    "ExitTimeOut": "exit timeout",
+}
+"""Keys of a LaunchAgent that launchd tells of, and what it calls them."""
 
 
 class NoLaunchctlError(CannotStartError):
@@ -71,7 +82,8 @@ class Launchctl:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                text=True,
+                # Whatever the shell's locale is.
+                encoding="utf-8",
                 errors="replace",
                 timeout=SECONDS,
                 check=False,
@@ -95,6 +107,8 @@ class JobState:
         last_exit: The exit code of its last process, None where there was none yet or a signal ended it.
         last_signal: The signal that ended its last process, as launchd names it.
         arguments: Its command line as it was loaded; empty when launchd does not tell.
+        environment: Its variables as they were loaded; None when launchd does not tell.
+        settings: Other keys of its file as they were loaded, as text; those that launchd tells.
     """
 
     pid: int | None = None
@@ -102,6 +116,8 @@ class JobState:
     last_exit: int | None = None
     last_signal: str | None = None
     arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def has_ended(self) -> bool:
@@ -122,15 +138,27 @@ def parse_print(output: str) -> JobState:
     Only the job's own lines count, which begin with one tab: blocks within have the same keys.
     """
     found = {match["key"]: match["value"].strip() for match in _FIELD.finditer(output)}
-    arguments = _ARGUMENTS.search(output)
+    arguments = _lines(_ARGUMENTS.search(output))
+    environment = _lines(_ENVIRONMENT.search(output))
     return JobState(
         pid=_number(found.get("pid")),
         runs=_number(found.get("runs")) or 0,
         # "(never exited)", or a number that may be followed by its name, as in "78: EX_CONFIG".
         last_exit=_number(found.get("last exit code")),
         last_signal=one_line(signal) if (signal := found.get("last terminating signal")) else None,
-        arguments=tuple(line[2:] for line in arguments["lines"].split("\n")[:-1]) if arguments else (),
+        arguments=tuple(arguments or ()),
+        environment=None if environment is None else _variables(environment),
+        settings={key: found[name] for key, name in _SETTINGS.items() if name in found},
     )
+
+
+def _lines(block: re.Match[str] | None) -> list[str] | None:
+    return [line[2:] for line in block["lines"].split("\n")[:-1]] if block is not None else None
+
+
+def _variables(lines: Sequence[str]) -> dict[str, str]:
+    parts = (line.partition(" => ") for line in lines)
+    return {name: value for name, arrow, value in parts if arrow}
 
 
 def _number(text: str | None) -> int | None:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import contextlib
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from warmd import rates
 from warmd.capture.files import remove_left_over
 from warmd.config import expand_home
+from warmd.control.errors import AnotherDaemonError
 from warmd.control.folder import LOCK_NAME, claimed
 from warmd.control.place import is_moved, socket_path
 from warmd.crash import quarantine, starts, suspects
 from warmd.crash.files import read_json
 from warmd.disk.errors import LockedError
+from warmd.disk.files import LOCK_NAME as STORE_LOCK_NAME
 from warmd.disk.files import Files
 from warmd.disk.shelf import Shelf
 from warmd.errors import CannotStartError, UsageError
@@ -42,11 +46,26 @@ class NotForPurgingError(UsageError):
         super().__init__(f"--purge: {folder} is {what}: nothing is removed; `warmd uninstall` goes without")
 
 
-class StoreInUseError(CannotStartError):
-    """A process writes warm state there."""
+class InUseError(CannotStartError):
+    """A daemon has one of the folders."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(f"{folder}: a daemon is running that keeps its warm state there; stop it first")
+    def __init__(self, who: str) -> None:
+        super().__init__(f"{who}; stop it first")
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """What a purge has come to.
+
+    Attributes:
+        removed: Things in the state folder that are gone.
+        left: What is still in there, by name.
+        files: Files of warm state that are gone.
+    """
+
+    removed: int = 0
+    left: tuple[str, ...] = ()
+    files: int = 0
 
 
 def check_folder(folder: Path) -> None:
@@ -69,44 +88,47 @@ def check_folder(folder: Path) -> None:
         raise NotForPurgingError(folder, "a folder of the system")
 
 
-def purge(state: Path, store: Path) -> tuple[tuple[str, ...], int]:
-    """Remove warmd's files from both folders; the state folder too, if it is warmd's own and empty then.
+def purge(state: Path, store: Path) -> Purged:
+    """Remove warmd's files from both folders; the folders too, where they are warmd's own and empty then.
 
     Nothing is removed before both are ours: a daemon may run in one of them.
 
-    Returns:
-        What is still in the state folder, by name, and how many files of warm state there were.
-
     Raises:
         OSError: Something cannot be removed.
-        AnotherDaemonError: A daemon runs on the state folder.
-        NoSocketError: That is not ours.
-        StoreInUseError: A daemon writes to the store.
+        InUseError: A daemon runs on one of them.
+        NoSocketError: The state folder is not ours.
         NotForPurgingError: A folder is not for this.
     """
     check_folder(state)
     check_folder(store)
+    # Claiming a folder writes into it.
+    before = _names(state)
+    count = 0
     with contextlib.ExitStack() as stack:
         if state.is_dir():
             _check_lock(state)
-            stack.enter_context(claimed(state))
-        files = Files(store)
+            _enter(stack, claimed(state), f"a daemon runs on the state folder {state}")
         if store.is_dir():
-            stack.enter_context(_locked(files))
-        count = _purge_store(files)
+            _enter(stack, Files(store).locked(), f"a daemon runs that keeps its warm state in {store}")
+            count = _purge_store(Files(store))
         if state.is_dir():
             _purge_state(state)
-    return _finish(state), count
+    left = _names(state)
+    # The store's own place is in a folder of warmd's.
+    own = [folder for folder in (state, store) if folder.name == OWN_NAME]
+    own += [store, store.parent] if store.parent.name == OWN_NAME else []
+    for folder in own:
+        _remove_empty(folder)
+    return Purged(len({*before} - {*left}), left, count)
 
 
-@contextlib.contextmanager
-def _locked(files: Files) -> Iterator[None]:
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(files.locked())
-        except LockedError:
-            raise StoreInUseError(files.folder) from None
-        yield
+def _enter(stack: contextlib.ExitStack, lock: AbstractContextManager[None], who: str) -> None:
+    try:
+        stack.enter_context(lock)
+    except AnotherDaemonError as error:
+        raise InUseError(f"{who} (pid {error.pid})" if error.pid is not None else who) from None
+    except LockedError:
+        raise InUseError(who) from None
 
 
 def _purge_store(files: Files) -> int:
@@ -114,6 +136,10 @@ def _purge_store(files: Files) -> int:
     shelf.refresh()
     names = [*(record.name for record in shelf.records), *(item.name for item in shelf.damaged)]
     shelf.remove(names)
+    lock = files.folder / STORE_LOCK_NAME
+    found = lock.lstat()
+    if stat.S_ISREG(found.st_mode) and not found.st_size:
+        lock.unlink()
     return len(names)
 
 
@@ -143,11 +169,13 @@ def _purge_state(folder: Path) -> None:
     (folder / LOCK_NAME).unlink(missing_ok=True)
 
 
-def _finish(folder: Path) -> tuple[str, ...]:
+def _names(folder: Path) -> tuple[str, ...]:
     try:
-        left = sorted(path.name for path in folder.iterdir())
+        return tuple(sorted(path.name for path in folder.iterdir()))
     except FileNotFoundError:
         return ()
-    if not left and folder.name == OWN_NAME:
+
+
+def _remove_empty(folder: Path) -> None:
+    if folder.is_dir() and not _names(folder):
         folder.rmdir()
-    return tuple(left)

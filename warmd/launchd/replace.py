@@ -8,13 +8,14 @@ from pathlib import Path
 
 from warmd.capture.files import write_atomically
 from warmd.errors import WarmdError
-from warmd.launchd.agent import LARGEST, Plist, serve_arguments
+from warmd.launchd.agent import LARGEST, Plist, serve_arguments, variables_of
 from warmd.launchd.errors import PortTakenError
 from warmd.launchd.hold import holding_signals
 from warmd.launchd.install import PLIST_MODE
 from warmd.launchd.launchctl import JobState, LaunchctlError
 from warmd.launchd.ready import Address, ask_ready, is_anothers
 from warmd.launchd.service import GONE_LOOKS, Service
+from warmd.launchd.variables import is_carried
 from warmd.prompts.files import UnreadableError, read_file
 
 NOT_AGAIN = "the service that was there before could not be loaded again"
@@ -30,14 +31,21 @@ def check_port(address: Address, job: JobState | None, installed: Plist | None) 
         installed: Its file, where that can be read.
 
     Raises:
-        PortTakenError: Another program has it.
+        PortTakenError: Another process has it.
     """
     if _may_be_its_own(address, job, installed):
         is_taken = is_anothers(address, None if job is None else job.pid)
     else:
         is_taken = address.is_taken()
     if is_taken:
-        raise PortTakenError(address.url)
+        raise _port_taken(address)
+
+
+def _port_taken(address: Address) -> PortTakenError:
+    readiness = ask_ready(address)
+    if readiness is None:
+        return PortTakenError(address.url)
+    return PortTakenError(address.url, is_warmd=True, pid=readiness.pid)
 
 
 def _may_be_its_own(address: Address, job: JobState | None, installed: Plist | None) -> bool:
@@ -54,6 +62,23 @@ def loaded_arguments(job: JobState | None, installed: Plist | None) -> tuple[str
     if job is not None and job.arguments:
         return serve_arguments({"ProgramArguments": list(job.arguments)})
     return None if installed is None else serve_arguments(installed)
+
+
+def not_loaded(job: JobState, installed: Plist) -> tuple[str, ...]:
+    """What a service's file has by now that is not loaded, for a person, as far as launchd tells what is.
+
+    launchd gives a job variables of its own, too: one that only the job has counts only as warmd's.
+    """
+    found = []
+    if job.arguments and [*job.arguments] != installed["ProgramArguments"]:
+        found.append("command line")
+    wanted = variables_of(installed)
+    # Where it names none of ours, it may tell only those of its own.
+    if job.environment is not None and not wanted.keys().isdisjoint(job.environment):
+        names = {*wanted, *filter(is_carried, job.environment)}
+        found += sorted(name for name in names if wanted.get(name) != job.environment.get(name))
+    found += [key for key, value in job.settings.items() if key in installed and str(installed[key]) != value]
+    return tuple(found)
 
 
 def replace_job(
@@ -90,7 +115,7 @@ def replace_job(
             held.check()
             # Otherwise somebody else would answer for the new server.
             if address.is_taken():
-                raise PortTakenError(address.url)
+                raise _port_taken(address)
             return service.load(path, write)
         except BaseException:
             _put_back(service, before, tell, is_out=is_out)

@@ -90,3 +90,13 @@ class FileError:
     column: int | None
     path: str
     message: str
+
+    @property
+    def place(self) -> str:
+        """``:3:5``, to follow the file's name; empty where there is no position."""
+        return f":{self.line}:{self.column}" if self.line is not None else ""
+
+    @property
+    def where(self) -> str:
+        """`` (at $.prompts[1])``, to end a line with; empty where it is about the file as such."""
+        return f" (at {self.path})" if self.line is not None or self.path != "$" else ""

@@ -140,8 +140,7 @@ def _resolve_tools(entry: dict[str, Any], path: JsonPath, includes: Includes) ->
         return
     entry["tools"] = found.tools
     for item in includes.untold(name):
-        place = f":{item.line}:{item.column}" if item.line is not None else ""
-        message = f"{includes.shown(name)}{place}: {item.message} (at {item.path})"
+        message = f"{includes.shown(name)}{item.place}: {item.message}{item.where}"
         yield Finding((*path, "tools_file"), message)
 
 
