@@ -10,6 +10,7 @@ import pytest
 from tests.test_daemon import Running, entry, running
 from warmd.admission import FOR_LIMIT, FOR_PRIORITY, FOR_REPLACEMENT, FOR_SYSTEM, SHORT_OF_MEMORY
 from warmd.engines.base import NoRoomError
+from warmd.memory.cost import Cost
 from warmd.testing import FakeEngine
 
 
@@ -18,11 +19,30 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "prompts.json"
 
 
-def limited(tokens: int) -> FakeEngine:
+class Counting(FakeEngine):
+    """Counts how often it was asked what a prefix costs: for each plan."""
+
+    plans = 0
+
+    def cost(self) -> Cost:
+        self.plans += 1
+        return super().cost()
+
+
+def limited(tokens: int) -> Counting:
     """An engine with room for so many tokens."""
-    engine = FakeEngine(kv_bytes_per_token=1)
+    engine = Counting(kv_bytes_per_token=1)
     engine.limit_memory(tokens)
     return engine
+
+
+async def planned_again(it: Running) -> None:
+    """Wait until the daemon has looked at the memory and planned anew, several times."""
+    engine = it.engine
+    assert isinstance(engine, Counting)
+    enough = engine.plans + 3
+    await it.until(lambda: engine.plans >= enough)
+    await anyio.wait_all_tasks_blocked()
 
 
 def reasons(it: Running) -> list[str]:
@@ -45,7 +65,7 @@ async def test_what_does_not_fit_is_deferred_with_its_bytes_and_comes_when_there
         ]
         assert it.status("b").reason == f"needs {size} B, {150 - held} B are available"
         assert it.daemon.statistics().document.applied == 1
-        await anyio.sleep(0.15)
+        await planned_again(it)
         assert len(it.named("entry.deferred")) == 1
         engine.limit_memory(1000)
         await it.until(lambda: it.states() == {"a": "warm", "b": "warm"})
@@ -119,7 +139,7 @@ async def test_memory_that_cannot_be_read_warms_nothing_and_is_told_once(path: P
     engine.limit_memory(1000, error="cannot read the memory: gone")
     async with running(path, entry("a"), engine=engine) as it:
         await it.until(lambda: it.states() == {"a": "deferred"})
-        await anyio.sleep(0.15)
+        await planned_again(it)
         assert it.named("memory.failed") == [{"reason": "cannot read the memory: gone"}]
         assert engine.names_of("warm") == []
         engine.limit_memory(1000)
@@ -132,7 +152,7 @@ async def test_a_limit_below_what_is_taken_anyway_is_told_in_one_line(path: Path
     engine = limited(0)
     async with running(path, entry("a"), entry("b"), engine=engine) as it:
         await it.until(lambda: set(it.states().values()) == {"deferred"})
-        await anyio.sleep(0.15)
+        await planned_again(it)
         reason = "the memory limit of 0 B leaves no room: 0 B are taken without any warm prefix, "
         assert it.named("memory.failed") == [{"reason": f"{reason}0 B are kept for live requests"}]
         assert it.named("entry.deferred") == []
@@ -204,7 +224,7 @@ async def test_an_edit_that_waits_for_memory_is_not_told_again_and_again(path: P
         it.save(entry("a", "y" * 900))
         await it.until(lambda: it.states() == {"a": "deferred"})
         told = len(it.events)
-        await anyio.sleep(0.3)
+        await planned_again(it)
         assert [event.name for event in it.events[told:]] == []
 
 
@@ -213,7 +233,7 @@ async def test_what_turned_out_to_need_more_is_not_begun_again_and_again(path: P
     engine.fail_warm("a", NoRoomError(200, 100), times=100)
     async with running(path, entry("a", "x" * 60), engine=engine) as it:
         await it.until(lambda: it.states() == {"a": "deferred"})
-        await anyio.sleep(0.3)
+        await planned_again(it)
         assert engine.names_of("warm") == ["a"]
         engine.limit_memory(250)
         await it.until(lambda: engine.names_of("warm") == ["a", "a"])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.embedded import needs_embedded
 from tests.toys import CHATML, make_tokenizer_files
 from warmd.cli import main
 
@@ -56,6 +57,7 @@ def test_the_samples_give_no_warning(capsys: pytest.CaptureFixture[str]) -> None
     assert json.loads(out)["warnings"] == []
 
 
+@needs_embedded
 @pytest.mark.parametrize(("template", "is_daily"), [(DATED, True), (CHATML, False)])
 def test_with_a_model_it_says_which_prefixes_hold_the_date(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], template: str, is_daily: bool
@@ -68,6 +70,7 @@ def test_with_a_model_it_says_which_prefixes_hold_the_date(
     assert json.loads(out)["entries"][0]["daily"] is is_daily
 
 
+@needs_embedded
 def test_with_a_model_what_prints_the_time_cannot_be_kept_warm(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
