@@ -14,7 +14,7 @@ from warmd import __version__
 from warmd.commands.say import discard_output
 from warmd.errors import UnwritableOutputError, UsageError, WarmdError
 from warmd.parser import CommandParser
-from warmd.printable import printable
+from warmd.text import printable
 
 if TYPE_CHECKING:
     from warmd.events import Event

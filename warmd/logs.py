@@ -21,10 +21,10 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 from warmd.events import CATALOGUE, Event, Level, make_event
 from warmd.launched import is_under_launchd
 from warmd.logfile import LogFile, open_log_file
-from warmd.printable import printable
 from warmd.repeats import Repeats
 from warmd.settings import LogSettings, Settings
 from warmd.sink import Sink, stream_writer
+from warmd.text import printable
 
 LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
 

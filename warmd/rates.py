@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from warmd.crash.files import read_json, write_json
 from warmd.events import Emit, Event
+from warmd.files.state import read_json, write_json
 from warmd.launched import is_under_launchd
 
 FILE_NAME = "rates.json"

@@ -18,8 +18,8 @@ from warmd.control.protocol import (
     encode_error,
     encode_request,
     encode_result,
-    one_line,
 )
+from warmd.text import one_line
 
 SCALARS = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()

@@ -18,10 +18,10 @@ import pytest
 
 from tests.test_daemon import Running, entry
 from warmd.crash import quarantine as module
-from warmd.crash.files import write_json
 from warmd.crash.quarantine import FILE_NAME, Quarantine, read_suspects
 from warmd.engines.base import EngineDiedError, Identity
 from warmd.events import Event
+from warmd.files.state import write_json
 from warmd.testing import FakeEngine
 
 KEY = "a" * 64

@@ -9,9 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from warmd.bench.result import HOW, BenchResult, EntryResult, Times
-from warmd.commands.plural import counted
-from warmd.control.protocol import one_line
 from warmd.memory.size import format_size
+from warmd.text import counted, one_line
 
 KNOWN = 64
 """Tokens of the template that even a cold request may find in a cache."""

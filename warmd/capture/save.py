@@ -10,11 +10,12 @@ from typing import Any
 
 from warmd.capture.entry_json import EntryJson, make_entry_json
 from warmd.capture.errors import NotSavedError
-from warmd.capture.files import Journal, file_mode, journal, safe_name, write_atomically
+from warmd.capture.files import Journal, journal, safe_name
 from warmd.capture.insert import add_entry, replace_entry
 from warmd.capture.shared import Captured
 from warmd.errors import UsageError
 from warmd.explain.structure import written
+from warmd.files.atomic import file_mode, write_atomically
 from warmd.prompts.document import Document, Entry
 from warmd.prompts.files import BOM, UnreadableError, decode, is_file_name, read_file
 from warmd.prompts.jsontext import parse

@@ -11,8 +11,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from warmd.commands.plural import counted
 from warmd.parser import add_command
+from warmd.text import counted
 
 DESCRIPTION = """\
 Wait for the next live chat request, take what every request of that agent begins with (leading system and

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warmd.commands.plural import counted
 from warmd.memory.size import format_size
 from warmd.prompts import Document, FileError
+from warmd.text import counted
 
 if TYPE_CHECKING:
     from warmd.commands.rendered import RenderedEntry, Rendering

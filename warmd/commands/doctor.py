@@ -8,11 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from warmd.commands.plural import counted
-from warmd.control.protocol import one_line
 from warmd.doctor.examine import examine
 from warmd.doctor.finding import Finding
 from warmd.parser import add_command
+from warmd.text import counted, one_line
 
 DESCRIPTION = """\
 Look at everything that warmd depends on, and say what is wrong and how to put it right. Changes nothing.

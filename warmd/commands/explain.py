@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from warmd.commands.plural import counted
 from warmd.explain.excerpt import WIDTH, visible
 from warmd.parser import add_command
+from warmd.text import counted
 
 DESCRIPTION = """\
 Show why live requests that began like an entry did not start from all of it: the two texts around their

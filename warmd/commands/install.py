@@ -48,8 +48,8 @@ from warmd.launchd.service import GONE_LOOKS, Service
 from warmd.launchd.variables import TEMPLATES_OWN, as_service, ignored, make_environment
 from warmd.logfile import log_file_path
 from warmd.parser import add_command
-from warmd.printable import printable
 from warmd.settings import Settings
+from warmd.text import printable
 
 DESCRIPTION = """\
 Install `warmd serve` as a LaunchAgent of this user: it starts at login, and again when it fails. Writes the

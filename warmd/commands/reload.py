@@ -8,8 +8,8 @@ from typing import Any
 
 from warmd.commands.wrong_file import consequence, error_lines
 from warmd.control.client import ask
-from warmd.control.protocol import one_line
 from warmd.parser import add_command
+from warmd.text import one_line
 
 DESCRIPTION = """\
 Have the daemon read its prompts file now, where it does not notice by itself (some network mounts).

@@ -6,8 +6,8 @@ import argparse
 from typing import Any
 
 from warmd.control.client import ask
-from warmd.control.protocol import one_line
 from warmd.parser import add_command
+from warmd.text import one_line
 
 DESCRIPTION = """\
 Free entries and warm them again, whatever their state; what other entries begin with too is kept.

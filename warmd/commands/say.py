@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from warmd.printable import printable
+from warmd.text import printable
 
 
 def say(line: str) -> None:

@@ -11,10 +11,9 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from warmd.commands.plural import counted
 from warmd.commands.wrong_file import consequence, error_lines
-from warmd.control.protocol import one_line
 from warmd.memory.size import format_size
+from warmd.text import counted, one_line
 
 Json = dict[str, Any]
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from warmd.commands.plural import counted
 from warmd.commands.store_report import KEY_DIGITS, print_records
 from warmd.config import load_settings
 from warmd.control.client import ask
@@ -25,6 +24,7 @@ from warmd.errors import WarmdError
 from warmd.memory.size import format_size
 from warmd.parser import add_command
 from warmd.settings import Settings
+from warmd.text import counted
 
 DESCRIPTION = """\
 The state of warm entries on disk, in the folder of [store] path. It works with and without a daemon.

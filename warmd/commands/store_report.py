@@ -6,10 +6,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from warmd.commands.plural import counted
-from warmd.control.protocol import one_line
 from warmd.disk.record import Record
 from warmd.memory.size import format_size
+from warmd.text import counted, one_line
 
 KEY_DIGITS = 12
 """Hex digits of a hash that are shown, as in `warmd status`."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from warmd.commands.plural import counted
 from warmd.commands.say import say
 from warmd.config import config_path, load_settings
 from warmd.control.place import state_folder
@@ -26,6 +25,7 @@ from warmd.launchd.service import Service
 from warmd.launchd.variables import as_service, check_from_root
 from warmd.memory.size import format_size
 from warmd.parser import add_command
+from warmd.text import counted
 
 DESCRIPTION = """\
 Stop the service and remove its LaunchAgent. Settings, prompts, models and logs stay; with --purge what warmd

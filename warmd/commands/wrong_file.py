@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from warmd.control.protocol import one_line
 from warmd.prompts.document import FileError
+from warmd.text import one_line
 
 
 def error_lines(document: Mapping[str, Any]) -> list[str]:

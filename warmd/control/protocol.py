@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from warmd.control.errors import ControlError, ControlFailedError
+from warmd.text import one_line
 
 LONGEST_REQUEST = 1 << 20
 """Bytes of a request, its line break included."""
@@ -78,11 +79,6 @@ def decode_answer(line: bytes) -> Any:
     if isinstance(value, dict) and value.get("ok") is False and isinstance(value.get("error"), str):
         raise ControlFailedError(one_line(value["error"]))
     raise ControlFailedError("the daemon's answer is not understood: is it another version of warmd?")
-
-
-def one_line(text: str) -> str:
-    """Text as one line that a terminal shows as it is."""
-    return "".join(character if character.isprintable() else " " for character in text).strip()
 
 
 def _encode(value: Any) -> bytes:

@@ -9,12 +9,12 @@ from pathlib import Path
 import anyio
 from anyio.abc import TaskStatus
 
-from warmd.capture.files import remove_left_over
 from warmd.control.errors import NoSocketError
 from warmd.control.folder import claimed
 from warmd.control.place import is_moved, socket_path
 from warmd.control.server import ControlServer, Handler
 from warmd.events import Emit, make_event
+from warmd.files.atomic import remove_left_over
 
 
 class Control:

@@ -10,10 +10,10 @@ from pathlib import Path
 import anyio
 
 from warmd.blocking import Blocking
-from warmd.crash.files import read_json, write_json
 from warmd.crash.suspects import Suspect, Suspects, read_suspects_json, suspects_json
 from warmd.engines.base import EngineDiedError, Identity
 from warmd.events import Emit, make_event
+from warmd.files.state import read_json, write_json
 from warmd.memory.size import parse_limit
 
 FILE_NAME = "quarantine.json"

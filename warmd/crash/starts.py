@@ -16,9 +16,9 @@ from typing import Any
 
 from warmd.config import load_settings, settings_without
 from warmd.control.place import state_folder
-from warmd.crash.files import as_count, as_number, as_text, read_json, write_json
 from warmd.errors import UsageError, WarmdError
 from warmd.events import Emit, make_event
+from warmd.files.state import as_count, as_number, as_text, read_json, write_json
 from warmd.launched import is_under_launchd
 
 FILE_NAME = "starts.json"

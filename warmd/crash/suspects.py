@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from warmd.crash.files import as_count, as_number, as_text
+from warmd.files.state import as_count, as_number, as_text
 
 TOO_MANY = 2
 """Abrupt ends of the process after which a prefix is not warmed any more."""

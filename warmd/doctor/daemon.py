@@ -8,11 +8,11 @@ from pathlib import Path
 from shlex import join, quote
 from typing import Any
 
-from warmd.control.protocol import one_line
 from warmd.crash.suspects import Suspect, Suspects
 from warmd.doctor.commands import INSTALL, RESTART
 from warmd.doctor.finding import Finding
 from warmd.rates import read_rates
+from warmd.text import one_line
 
 SLOW = 0.5
 """Under launchd less than this part of the terminal's rate is throttling, more is noise."""

@@ -9,15 +9,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from shlex import quote
 
-from warmd.capture.files import is_there
 from warmd.commands.check import check_file
 from warmd.commands.check_report import Report
-from warmd.commands.plural import counted
 from warmd.disk.files import Files
 from warmd.doctor.finding import Finding
 from warmd.engines.model_folder import ModelError, check_adapter, check_model_folder
+from warmd.files.atomic import is_there
 from warmd.launchd.protected import protected_by
 from warmd.memory.size import format_size
+from warmd.text import counted
 
 _ELSEWHERE = "take another folder, in the settings or in WARMD_STATE_DIR and the like, or ask its owner"
 SCARCE_BYTES = 2 * 10**9

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from warmd.capture.files import is_there
 from warmd.config import config_path, expand_home, load_settings, settings_without
 from warmd.control.client import ask_at
 from warmd.control.errors import ControlFailedError, NoDaemonError
@@ -15,6 +14,7 @@ from warmd.control.place import socket_path, state_folder
 from warmd.doctor.commands import restart_command, start_command
 from warmd.doctor.finding import Finding
 from warmd.errors import UsageError, WarmdError
+from warmd.files.atomic import is_there
 from warmd.launchd.agent import Plist, serve_arguments
 from warmd.launchd.flags import flag_value
 from warmd.launchd.launchctl import JobState, Launchctl, LaunchctlError, NoLaunchctlError

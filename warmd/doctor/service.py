@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from warmd.commands.plural import counted
 from warmd.crash.starts import read_failed_starts
 from warmd.doctor.commands import INSTALL, RESTART
 from warmd.doctor.finding import Finding
@@ -29,6 +28,7 @@ from warmd.launchd.places import stable_python, versioned_base
 from warmd.launchd.ready import Address, Readiness
 from warmd.launchd.replace import not_loaded
 from warmd.launchd.variables import TEMPLATES_OWN
+from warmd.text import counted
 
 INSTALL_ANEW = "`warmd install --model M` writes it anew"
 _MEANINGS = {1: "the engine or the daemon failed", 2: "a flag or a setting is wrong", 3: "it cannot start"}

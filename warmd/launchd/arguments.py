@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from warmd.capture.files import is_there
 from warmd.config import expand_home
 from warmd.engines.model_folder import check_adapter, check_model_folder
 from warmd.errors import UsageError
+from warmd.files.atomic import is_there
 from warmd.launchd.agent import Plist, serve_arguments
 from warmd.launchd.flags import flag_value, has_flag, is_host
 from warmd.launchd.server_flags import check_flags, server_flags

@@ -8,9 +8,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from warmd.capture.files import PRIVATE, TEMPORARY, TEMPORARY_END, write_atomically
 from warmd.config import config_path
 from warmd.errors import UsageError, WarmdError
+from warmd.files.atomic import PRIVATE, TEMPORARY, TEMPORARY_END, write_atomically
 from warmd.launchd.agent import Plist, find_faults, read_plist, to_bytes
 from warmd.launchd.packaged import read_packaged
 

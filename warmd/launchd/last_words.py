@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from warmd.control.protocol import one_line
 from warmd.launchd.places import STDERR_NAME
+from warmd.text import one_line
 
 _BYTES = 8192
 _LONGEST = 500

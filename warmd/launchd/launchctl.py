@@ -12,8 +12,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from warmd.control.protocol import one_line
 from warmd.errors import CannotStartError, WarmdError
+from warmd.text import one_line
 
 SECONDS = 60.0
 """What launchctl gets for one answer; it waits for nothing by itself."""

@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from warmd import rates
-from warmd.capture.files import remove_left_over
 from warmd.config import expand_home
 from warmd.control.errors import AnotherDaemonError
 from warmd.control.folder import LOCK_NAME, claimed
 from warmd.control.place import is_moved, socket_path
 from warmd.crash import quarantine, starts, suspects
-from warmd.crash.files import read_json
 from warmd.disk.errors import LockedError
 from warmd.disk.files import LOCK_NAME as STORE_LOCK_NAME
 from warmd.disk.files import Files
 from warmd.disk.shelf import Shelf
 from warmd.errors import CannotStartError, UsageError
+from warmd.files.atomic import remove_left_over
+from warmd.files.state import read_json
 
 OWN_NAME = "warmd"
 """Only a folder of this name was made for warmd alone."""

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from warmd.control.protocol import one_line
 from warmd.launchd.flags import flag_value, port_of
 from warmd.launchd.launchctl import JobState
 from warmd.launchd.service import GONE_LOOKS
+from warmd.text import one_line
 
 HOST, PORT = "127.0.0.1", 8080
 """mlx_lm.server's defaults."""

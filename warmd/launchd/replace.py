@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from warmd.capture.files import write_atomically
 from warmd.errors import WarmdError
+from warmd.files.atomic import write_atomically
 from warmd.launchd.agent import LARGEST, Plist, serve_arguments, variables_of
 from warmd.launchd.errors import PortTakenError
 from warmd.launchd.hold import holding_signals

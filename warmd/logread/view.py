@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from warmd.control.protocol import one_line
 from warmd.events import Level
 from warmd.logs import LEVELS, pretty_line
+from warmd.text import one_line
 
 
 @dataclass(frozen=True, slots=True)

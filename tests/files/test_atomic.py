@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from warmd.capture.files import PRIVATE, write_atomically
+from warmd.files.atomic import PRIVATE, write_atomically
 
 
 def test_an_error_names_the_file_and_not_the_temporary_one(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from warmd.crash import quarantine, starts
-from warmd.crash.files import LARGEST, read_json, write_json
 from warmd.crash.quarantine import read_suspects
 from warmd.crash.starts import FailedStart, FailedStarts, note_failed_start, read_failed_starts
 from warmd.crash.suspects import Suspect, Suspects, suspects_json
+from warmd.files.state import LARGEST, read_json, write_json
 from warmd.rates import FILE_NAME as RATES
 from warmd.rates import read_rates
 

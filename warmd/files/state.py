@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from warmd.capture.files import PRIVATE, write_atomically
+from warmd.files.atomic import PRIVATE, write_atomically
 from warmd.prompts.files import UnreadableError, read_file
 
 LARGEST = 1 << 20
