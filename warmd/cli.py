@@ -118,7 +118,7 @@ def _tell(error: WarmdError) -> None:
 def _run(argv: Sequence[str]) -> int:
     try:
         # Importing a command takes long enough for a ctrl-C.
-        parser = make_parser([argv[0]] if argv and argv[0] in COMMANDS else COMMANDS)
+        parser = make_parser(_needed(argv))
         args, more = parser.parse_known_args(argv)
         if getattr(args, "takes_more", False):
             return int(args.run(args, more))
@@ -131,6 +131,13 @@ def _run(argv: Sequence[str]) -> int:
         return 0
     except KeyboardInterrupt:
         return 130
+
+
+def _needed(argv: Sequence[str]) -> Sequence[str]:
+    """The commands that a command line can be about."""
+    if list(argv) == ["--version"]:
+        return ()
+    return argv[:1] if argv and argv[0] in COMMANDS else COMMANDS
 
 
 def _print_all(args: argparse.Namespace) -> int:

@@ -72,11 +72,6 @@ class Log:
         """Where the stream's lines go."""
         return self._stream.sink
 
-    @property
-    def file_sink(self) -> Sink | None:
-        """Where the file's lines go, if there is one."""
-        return self._file.sink if self._file is not None else None
-
     def __call__(self, event: Event) -> None:
         """Write one of our own events."""
         self.write(event.name, event.level, **event.fields)

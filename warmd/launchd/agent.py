@@ -134,15 +134,7 @@ def read_plist(path: Path) -> Plist:
     try:
         found = plistlib.loads(data)
     # plistlib lets the errors of what it is made of through: of dates and numbers, of XML.
-    except (
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-        ExpatError,
-    ) as error:
+    except _BROKEN as error:
         raise UnreadablePlistError(path, f"not a property list ({type(error).__name__})") from None
     if not is_shallow(found):
         raise UnreadablePlistError(path, "nested too deeply")
