@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import plistlib
 import sys
+import time
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 from tests.commands.terminal import warmd
+from tests.serving.process import free_port
 from warmd.launchd.places import LABEL
 
 PROGRAM = Path(__file__).with_name("launchctl_program.py")
@@ -54,3 +58,19 @@ class Mac:
     def run(self, *arguments: str, **environment: str) -> CompletedProcess[str]:
         """Run a command of warmd."""
         return warmd(*arguments, cwd=self.home, **{**self.environment, **environment})
+
+    def install(self, *arguments: str, **environment: str) -> CompletedProcess[str]:
+        """Install for a model that is not there: the process ends, and the job stays loaded."""
+        port = str(free_port())
+        return self.run("install", "--model", "a/b", "--port", port, "--wait", "0", *arguments, **environment)
+
+    def wait_for_end(self) -> None:
+        """Until the service's process has ended."""
+        job = self.launchd / f"gui+{UID}+{LABEL}.json"
+        while json.loads(job.read_text())["exit"] is None:
+            time.sleep(0.02)
+
+
+def read_plist(path: Path) -> dict[str, Any]:
+    """What is in a plist."""
+    return dict(plistlib.loads(path.read_bytes()))

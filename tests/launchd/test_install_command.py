@@ -1,4 +1,4 @@
-"""Installing, restarting and removing the service, with a launchctl that really starts processes."""
+"""Installing the service, with a launchctl that really starts processes."""
 
 from __future__ import annotations
 
@@ -6,50 +6,26 @@ import json
 import os
 import plistlib
 import pwd
-import signal
 import socket
 import stat
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.commands.terminal import make_environment, outcome, warmd
-from tests.disk.made import make_piece, put
-from tests.launchd.mac import UID, Mac
+from tests.launchd.mac import UID, Mac, read_plist
 from tests.serving.process import free_port, serving, write
 from warmd.config import load_settings
-from warmd.disk.files import Files
 from warmd.launchd.agent import find_faults, serve_arguments
-from warmd.launchd.hold import HELD
-from warmd.launchd.replace import NO_SERVICE, NOT_AGAIN
 from warmd.launchd.variables import TEMPLATES_OWN
-from warmd.memory.size import format_size
 from warmd.settings import Settings
 
-RATES = '{"m": {"launchd": 100.0}}'
 NO_LAUNCHCTL = (
     "warmd: there is no launchctl here: this needs macOS (elsewhere, let a supervisor such as systemd "
     "run `warmd serve`)\n"
 )
-
-
-@pytest.fixture
-def mac() -> Iterator[Mac]:
-    # Short, for the socket; the folder goes only after the processes in it.
-    with tempfile.TemporaryDirectory(prefix="warmd-test-", ignore_cleanup_errors=True) as folder:
-        mac = Mac(Path(folder).resolve())
-        yield mac
-        mac.run("uninstall")
-
-
-def read(path: Path) -> dict[str, Any]:
-    return dict(plistlib.loads(path.read_bytes()))
 
 
 def test_a_server_is_installed_restarted_and_removed(mac: Mac, models: dict[str, Path]) -> None:
@@ -70,7 +46,7 @@ def test_a_server_is_installed_restarted_and_removed(mac: Mac, models: dict[str,
         f"ready: http://127.0.0.1:{port}",
     ]
     assert mac.calls == [f"bootstrap gui/{UID} {mac.plist}"]
-    plist = read(mac.plist)
+    plist = read_plist(mac.plist)
     assert find_faults(plist, mac.plist) == ()
     assert serve_arguments(plist) == (
         *("--model", str(models["llama"]), "--max-tokens", "7"),
@@ -93,7 +69,7 @@ def test_a_server_is_installed_restarted_and_removed(mac: Mac, models: dict[str,
     # Once more, with nothing said: the file is renewed and runs the same, in a process of its own.
     again = mac.run("install")
     assert (again.returncode, again.stderr) == (0, "")
-    assert read(mac.plist) == plist
+    assert read_plist(mac.plist) == plist
     assert json.loads(mac.run("status", "--json").stdout)["pid"] != second
     target = f"gui/{UID}/dev.warmd"
     assert mac.calls[1:] == [
@@ -139,21 +115,12 @@ def test_a_server_that_cannot_start_is_told_with_its_reason(mac: Mac, tmp_path: 
     assert done.stderr.endswith("`warmd doctor` looks for the cause\n")
 
 
-def test_settings_that_went_wrong_are_told_at_a_restart(mac: Mac) -> None:
-    mac.run("install", "--model", "a/b", "--port", str(free_port()), "--wait", "0")
-    (mac.home / ".config/warmd/warmd.toml").write_text("[warm]\nchunk_tokens = 0\n")
-    done = mac.run("restart")
-    assert done.returncode == 1
-    expected = f"{mac.home}/.config/warmd/warmd.toml: [warm] chunk_tokens: expected at least 1, found 0"
-    assert done.stderr.splitlines()[0] == f"warmd: the server has ended (exit code 2): warmd: {expected}"
-
-
 def test_without_a_graphical_login_it_runs_in_the_background(mac: Mac) -> None:
     (mac.launchd / "no-gui").touch()
     done = mac.run("install", "--model", "some/model", "--port", str(free_port()), "--wait", "0")
     assert (done.returncode, done.stderr) == (0, "")
     assert f"loaded into user/{UID}\nnote: nobody is logged in at the screen" in done.stdout
-    assert read(mac.plist)["LimitLoadToSessionType"] == "Background"
+    assert read_plist(mac.plist)["LimitLoadToSessionType"] == "Background"
     assert [call.split()[:2] for call in mac.calls] == [
         ["bootstrap", f"gui/{UID}"],
         ["bootstrap", f"user/{UID}"],
@@ -185,124 +152,9 @@ def test_a_port_that_is_taken_is_told_before_anything_is_loaded(mac: Mac) -> Non
     assert done.stderr.startswith(f"warmd: http://127.0.0.1:{port} is taken by another program")
 
 
-def install(mac: Mac, *arguments: str, **environment: str) -> Any:
-    """Install for a model that is not there: the process ends, and the job stays loaded."""
-    port = str(free_port())
-    return mac.run("install", "--model", "a/b", "--port", port, "--wait", "0", *arguments, **environment)
-
-
-def test_an_install_that_fails_leaves_the_service_as_it_is(mac: Mac) -> None:
-    assert install(mac).returncode == 0
-    before, calls = mac.plist.read_bytes(), mac.calls
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        done = mac.run("install", "--port", str(port))
-    assert (done.returncode, mac.calls, mac.plist.read_bytes()) == (3, calls, before)
-    assert done.stderr.startswith(f"warmd: http://127.0.0.1:{port} is taken by another program")
-    mac.answer(gui=[134], user=[134])
-    done = mac.run("install")
-    assert (done.returncode, mac.plist.read_bytes()) == (1, before)
-    assert done.stderr.splitlines()[0] == (
-        "warmd: nothing has changed: the service that was there before is loaded again"
-    )
-    assert mac.run("restart", "--wait", "0").returncode == 0
-
-
-def test_a_restart_for_which_there_is_no_room_stops_nothing(mac: Mac) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-    assert mac.run("install", "--model", "a/b", "--port", str(port), "--wait", "0").returncode == 0
-    wait_for_end(mac)
-    calls = mac.calls
-    with socket.create_server(("127.0.0.1", port)):
-        done = mac.run("restart")
-    assert (done.returncode, mac.calls) == (3, calls)
-    assert done.stderr.startswith(f"warmd: http://127.0.0.1:{port} is taken by another program")
-
-
-def wait_for_end(mac: Mac) -> None:
-    """Until the service's process has ended."""
-    job = mac.launchd / f"gui+{UID}+dev.warmd.json"
-    while json.loads(job.read_text())["exit"] is None:
-        time.sleep(0.02)
-
-
-def test_a_restart_is_of_what_is_loaded_and_says_so(mac: Mac) -> None:
-    assert install(mac).returncode == 0
-    plist = read(mac.plist)
-    port = plist["ProgramArguments"][-1]
-    plist["ProgramArguments"][-1] = "9"
-    plist["EnvironmentVariables"] |= {"WARMD_LOG_LEVEL": "debug", "MINE": "1"}
-    del plist["EnvironmentVariables"]["HF_HUB_OFFLINE"]
-    plist["ExitTimeOut"] = 5
-    mac.plist.write_bytes(plistlib.dumps(plist))
-    done = mac.run("restart", "--wait", "1")
-    assert done.stdout.splitlines()[:3] == [
-        f"note: {mac.plist} is not what is loaded (command line, HF_HUB_OFFLINE, MINE, WARMD_LOG_LEVEL, "
-        "ExitTimeOut): `warmd install` writes it anew, with this shell's variables, and loads it",
-        f"restarted in gui/{UID}",
-        f"waiting for http://127.0.0.1:{port}, 1 s at most (ctrl-C ends only the waiting)",
-    ]
-
-
-def test_a_file_that_is_not_loaded_is_put_back_when_the_new_one_is_refused(mac: Mac) -> None:
-    assert install(mac).returncode == 0
-    before = mac.plist.read_bytes()
-    mac.run("uninstall")
-    mac.plist.write_bytes(before)
-    mac.answer(gui=[134], user=[134])
-    assert (install(mac).returncode, mac.plist.read_bytes()) == (1, before)
-
-
-def test_a_model_is_not_installed_over_a_service_that_cannot_be_loaded_again_and_has_no_room(
-    mac: Mac,
-) -> None:
-    assert install(mac).returncode == 0
-    mac.plist.write_bytes(b"no plist")
-    calls = mac.calls
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = str(other.getsockname()[1])
-        done = mac.run("install", "--model", "c/d", "--port", port, "--wait", "0")
-    assert (done.returncode, mac.calls, mac.plist.read_bytes()) == (3, calls, b"no plist")
-    mac.answer(gui=[134], user=[134])
-    done = mac.run("install", "--model", "c/d", "--port", str(free_port()), "--wait", "0")
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"warmd: {NOT_AGAIN}; {NO_SERVICE}: ")
-
-
-@pytest.mark.parametrize("number", HELD)
-def test_a_signal_while_the_old_service_goes_leaves_it_loaded(mac: Mac, number: int) -> None:
-    assert install(mac).returncode == 0
-    before = mac.plist.read_bytes()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "warmd", "install", "--model", "c/d", "--port", str(free_port())],
-        cwd=mac.home,
-        env=make_environment(mac.home, **mac.environment),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    # It looks for a second at least whether the old one is gone.
-    while not mac.calls[-1].startswith("bootout") and process.poll() is None:
-        time.sleep(0.02)
-    # As a terminal does: to all that it has in the foreground, and people press ctrl-C again.
-    for _ in range(3):
-        os.killpg(process.pid, number)
-        time.sleep(0.1)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == (130 if number == signal.SIGINT else -number)
-    assert errors.splitlines() == [
-        "warmd: this ends as soon as there is a service again",
-        "warmd: nothing has changed: the service that was there before is loaded again",
-    ]
-    assert (mac.calls[-1], mac.plist.read_bytes()) == (f"bootstrap gui/{UID} {mac.plist}", before)
-    assert mac.run("restart", "--wait", "0").returncode == 0
-
-
 @pytest.mark.parametrize("word", ["a\x01b", "a\x1b[31m", "\udcff"])
 def test_what_a_property_list_cannot_hold_is_one_line(word: str, mac: Mac) -> None:
-    done = install(mac, "--", "--chat-template", word)
+    done = mac.install("--", "--chat-template", word)
     assert (done.returncode, done.stdout, mac.calls) == (1, "", [])
     assert done.stderr == (
         f"warmd: the LaunchAgent would not work: ProgramArguments: {word!r} has characters that "
@@ -311,8 +163,8 @@ def test_what_a_property_list_cannot_hold_is_one_line(word: str, mac: Mac) -> No
 
 
 def test_variables_come_and_go_with_the_shell(mac: Mac) -> None:
-    install(mac, WARMD_LOG_KEEP="3", WARMD_STORE_PATH="kv", HF_HUB_CACHE="hub")
-    plist = read(mac.plist)
+    mac.install(WARMD_LOG_KEEP="3", WARMD_STORE_PATH="kv", HF_HUB_CACHE="hub")
+    plist = read_plist(mac.plist)
     variables = plist["EnvironmentVariables"]
     assert (variables["WARMD_LOG_KEEP"], variables["WARMD_STORE_PATH"]) == ("3", f"{mac.home}/kv")
     assert variables["HF_HUB_CACHE"] == f"{mac.home}/hub"
@@ -329,13 +181,13 @@ def test_variables_come_and_go_with_the_shell(mac: Mac) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     gone = "HF_HUB_CACHE, WARMD_GONE, WARMD_LOG_KEEP, WARMD_STORE_PATH"
     assert f"note: not given any more, as this shell does not have them: {gone}\n" in done.stdout
-    assert {*read(mac.plist)["EnvironmentVariables"]} - {*TEMPLATES_OWN} == {
+    assert {*read_plist(mac.plist)["EnvironmentVariables"]} - {*TEMPLATES_OWN} == {
         *("HF_HUB_OFFLINE", "MLX_METAL_FAST_SYNCH", "WARMD_LOG_LEVEL", "WARMD_STATE_DIR")
     }
 
 
 def test_a_new_model_says_what_it_does_not_keep(mac: Mac) -> None:
-    install(mac, "--prompts", "p.json", "--", "--kv-bits", "8")
+    mac.install("--prompts", "p.json", "--", "--kv-bits", "8")
     done = mac.run("install", "--model", "c/d", "--port", str(free_port()), "--wait", "0")
     assert "note: not given any more: --kv-bits, --prompts (a new --model begins anew)\n" in done.stdout
 
@@ -355,7 +207,7 @@ def test_a_new_model_says_what_it_does_not_keep(mac: Mac) -> None:
 def test_a_service_that_could_not_start_is_not_installed(
     mac: Mac, arguments: tuple[str, ...], environment: dict[str, str], error: str
 ) -> None:
-    done = install(mac, *arguments, **environment)
+    done = mac.install(*arguments, **environment)
     assert (done.returncode, mac.calls, mac.plist.exists()) == (2, [], False)
     assert done.stderr.startswith(error)
 
@@ -390,59 +242,6 @@ def test_an_empty_home_is_as_good_as_none(tmp_path: Path) -> None:
     done = warmd("install", "--dry-run", "--model", "a/b", cwd=tmp_path, HOME="")
     home = plistlib.loads(done.stdout.encode())["EnvironmentVariables"]["HOME"]
     assert home == pwd.getpwuid(os.getuid()).pw_dir
-
-
-def test_a_purge_goes_by_the_variables_of_the_service(mac: Mac, tmp_path: Path) -> None:
-    install(mac, WARMD_STATE_DIR=str(tmp_path / "mine"), WARMD_STORE_PATH=str(tmp_path / "kv"))
-    for folder in (tmp_path / "mine", mac.home / "s"):
-        folder.mkdir(exist_ok=True)
-        (folder / "rates.json").write_text(RATES)
-    put(Files(tmp_path / "kv"), make_piece([1, 2, 3], now=1.0))
-    done = mac.run("uninstall", "--purge")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert f"removed: what was in {tmp_path}/mine" in done.stdout
-    assert f"removed: 1 file of warm state in {tmp_path}/kv\n" in done.stdout
-    assert (mac.home / "s" / "rates.json").exists()
-
-
-def test_a_purge_that_fails_leaves_the_file_that_says_where_to_try_again(mac: Mac, tmp_path: Path) -> None:
-    state, ours = tmp_path / "mine", mac.home / "s"
-    install(mac, WARMD_STATE_DIR=str(state), WARMD_STORE_PATH=str(tmp_path / "kv"))
-    for folder in (state, ours):
-        folder.mkdir(exist_ok=True)
-        (folder / "rates.json").write_text(RATES)
-    put(Files(tmp_path / "kv"), make_piece([1, 2, 3], now=1.0))
-    with Files(tmp_path / "kv").locked():
-        done = mac.run("uninstall", "--purge")
-    assert (done.returncode, done.stdout, mac.plist.exists()) == (3, "", True)
-    assert done.stderr.splitlines() == [
-        f"note: the service is stopped; {mac.plist} stays, to try this again",
-        f"warmd: a daemon runs that keeps its warm state in {tmp_path}/kv; stop it first",
-    ]
-    assert len(Files(tmp_path / "kv").listed()) == 1
-    assert (state / "rates.json").exists()
-    assert mac.run("uninstall", "--purge").returncode == 0
-    assert not mac.plist.exists()
-    assert (list(state.iterdir()), Files(tmp_path / "kv").listed()) == ([], [])
-    assert (ours / "rates.json").exists()
-
-
-def test_a_home_folder_is_never_purged(mac: Mac) -> None:
-    install(mac, WARMD_STATE_DIR=str(mac.home))
-    calls = mac.calls
-    done = mac.run("uninstall", "--purge")
-    assert (done.returncode, mac.plist.exists(), mac.calls) == (2, True, calls)
-    assert done.stderr == (
-        f"warmd: --purge: {mac.home} is the home folder: nothing is removed; `warmd uninstall` goes without\n"
-    )
-
-
-def test_what_cannot_be_found_is_not_purged_and_nothing_is_removed(mac: Mac) -> None:
-    install(mac)
-    (mac.home / ".config/warmd/warmd.toml").write_text("[state]\ndir = 3\n")
-    done = mac.run("uninstall", "--purge")
-    assert (done.returncode, mac.plist.exists()) == (2, True)
-    assert mac.run("uninstall").returncode == 0
 
 
 def test_a_dry_run_prints_the_file_and_leaves_no_trace(tmp_path: Path) -> None:
@@ -530,87 +329,6 @@ def test_without_launchctl_there_is_one_line_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_not_installed_can_be_removed_but_not_restarted(mac: Mac) -> None:
-    removed, restarted = mac.run("uninstall"), mac.run("restart")
-    assert (removed.returncode, removed.stdout.splitlines()[0]) == (0, "the service is not installed")
-    assert outcome(restarted) == (
-        1,
-        "",
-        "warmd: the service is not loaded; `warmd install --model M` installs and starts it\n",
-    )
-
-
-def test_a_file_that_cannot_be_read_stops_only_what_depends_on_it(mac: Mac) -> None:
-    mac.plist.parent.mkdir(parents=True)
-    mac.plist.write_text("<plist>")
-    assert mac.run("install").stderr == (
-        f"warmd: {mac.plist}: not a property list (ExpatError); "
-        "`warmd uninstall` removes it, `warmd install --model M` writes it\n"
-    )
-    # What it named as folders is not known.
-    assert (mac.run("uninstall", "--purge").returncode, mac.plist.exists()) == (1, True)
-    assert mac.run("install", "--model", "a/b", "--port", str(free_port()), "--wait", "0").returncode == 0
-    assert mac.run("uninstall").returncode == 0
-    assert not mac.plist.exists()
-
-
-def test_where_there_was_never_a_service_files_can_be_purged_all_the_same(tmp_path: Path) -> None:
-    state = tmp_path / "warmd"
-    state.mkdir()
-    for name in ("daemon.lock", ".warmd-abcd_123.tmp"):
-        (state / name).touch()
-    put(Files(tmp_path / "kv"), make_piece([1, 2, 3], now=1.0))
-    places = {"WARMD_STATE_DIR": str(state), "WARMD_STORE_PATH": str(tmp_path / "kv"), "PATH": str(tmp_path)}
-    done = warmd("uninstall", "--purge", cwd=tmp_path, **places)
-    assert (done.returncode, done.stderr) == (0, "there is no launchctl here, and so no service to stop\n")
-    assert done.stdout.splitlines() == [
-        f"removed: what was in {state}",
-        f"removed: 1 file of warm state in {tmp_path}/kv",
-        "the service is not installed",
-    ]
-    assert (state.exists(), Files(tmp_path / "kv").listed()) == (False, [])
-
-
-def test_what_stays_is_named_with_what_removes_it(mac: Mac) -> None:
-    folder = mac.home / ".cache/warmd/kv"
-    put(Files(folder), make_piece([1, 2, 3], size=50_000, now=1.0))
-    size = format_size(Files(folder).listed()[0].nbytes)
-    config = mac.home / ".config/warmd/warmd.toml"
-    for path in (config, mac.home / "s" / "rates.json"):
-        path.parent.mkdir(parents=True)
-        path.touch()
-    assert mac.run("uninstall").stdout.splitlines() == [
-        "the service is not installed",
-        f"left: {config}",
-        f"left, --purge removes it: what warmd keeps in {mac.home}/s",
-        f"left, --purge removes it: {size} in 1 file of warm state in {folder}",
-    ]
-    # What was never there is not named.
-    empty = mac.run("uninstall", "--purge", WARMD_STATE_DIR=str(mac.home / "t"), WARMD_STORE_PATH="k")
-    assert empty.stdout.splitlines() == ["the service is not installed", f"left: {config}"]
-    # Whatever is wrong with the settings, the service can be removed.
-    assert mac.run("uninstall", WARMD_WARM_CHUNK="1").returncode == 0
-
-
-def test_purging_leaves_what_is_not_ours(mac: Mac) -> None:
-    folder = mac.home / "s"
-    folder.mkdir()
-    for name in ("daemon.lock", "diary.txt"):
-        (folder / name).touch()
-    (folder / "rates.json").write_text(RATES)
-    store = mac.home / ".cache/warmd/kv"
-    store.mkdir(parents=True, mode=0o700)
-    (store / "diary.txt").touch()
-    done = mac.run("uninstall", "--purge")
-    assert (done.returncode, [path.name for path in folder.iterdir()]) == (0, ["diary.txt"])
-    assert done.stdout.splitlines() == [
-        f"removed: what was in {folder}",
-        f"left: in {folder} what may not be warmd's: diary.txt",
-        "the service is not installed",
-    ]
-    assert (store / "diary.txt").exists()
-
-
 def test_settings_that_are_there_stay(mac: Mac) -> None:
     path = mac.home / ".config/warmd/warmd.toml"
     path.parent.mkdir(parents=True)
@@ -635,7 +353,7 @@ def test_the_settings_that_are_written_are_the_defaults(mac: Mac) -> None:
 
 def test_a_folder_that_cannot_be_made_is_one_line(mac: Mac) -> None:
     (mac.home / ".config").write_text("not a folder")
-    done = mac.run("install", "--model", "a/b")
+    done = mac.install()
     expected = f"warmd: cannot change {mac.home}/.config/warmd: Not a directory\n"
     assert (done.returncode, done.stderr) == (1, expected)
 
@@ -646,59 +364,21 @@ def test_a_file_in_place_of_a_folder_is_one_line(mac: Mac) -> None:
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
 
 
-def test_a_restart_does_without_a_file_that_cannot_be_read(mac: Mac) -> None:
-    assert install(mac).returncode == 0
-    mac.plist.write_text("<plist>")
-    done = mac.run("restart", "--wait", "0")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == [
-        f"note: {mac.plist}: not a property list (ExpatError); "
-        "`warmd uninstall` removes it, `warmd install --model M` writes it",
-        f"restarted in gui/{UID}",
-    ]
-    found = {each["name"]: each for each in json.loads(mac.run("doctor", "--json").stdout)["findings"]}
-    assert found["looked at"]["what"].endswith(" as no daemon runs and the service's file cannot be read")
-    # It is there.
-    assert "gone" not in found["service"]["what"]
-
-
-def test_the_doctor_tells_what_is_not_loaded(mac: Mac) -> None:
-    assert install(mac).returncode == 0
-    plist = read(mac.plist)
-    plist["EnvironmentVariables"]["WARMD_LOG_LEVEL"] = "debug"
-    mac.plist.write_bytes(plistlib.dumps(plist))
-    found = [
-        each
-        for each in json.loads(mac.run("doctor", "--json").stdout)["findings"]
-        if each["name"] == "LaunchAgent" and each["state"] == "warning"
-    ]
-    assert [each["what"] for each in found] == [f"{mac.plist} is not what is loaded: WARMD_LOG_LEVEL"]
-
-
 def test_a_link_that_leads_nowhere_is_told_before_anything_is_stopped(mac: Mac) -> None:
-    assert install(mac).returncode == 0
+    assert mac.install().returncode == 0
     mac.plist.unlink()
     mac.plist.symlink_to(mac.home / "gone" / "x.plist")
     calls = mac.calls
-    done = install(mac)
+    done = mac.install()
     assert (done.returncode, done.stdout, mac.calls) == (1, "", calls)
     assert done.stderr == (
         f"warmd: cannot change {mac.plist}, a link to {mac.home}/gone/x.plist: No such file or directory\n"
     )
 
 
-def test_a_file_that_cannot_be_removed_leaves_word_that_the_service_is_stopped(mac: Mac) -> None:
-    assert install(mac).returncode == 0
-    mac.plist.unlink()
-    mac.plist.mkdir()
-    done = mac.run("uninstall")
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[0] == "note: the service is stopped, until the next login"
-
-
 def test_starts_are_found_also_where_the_settings_are_wrong(mac: Mac) -> None:
-    install(mac, WARMD_STATE_DIR=str(mac.home / "s"))
-    wait_for_end(mac)
+    mac.install(WARMD_STATE_DIR=str(mac.home / "s"))
+    mac.wait_for_end()
     (mac.home / ".config/warmd/warmd.toml").write_text("nonsense = 1\n")
     mac.run("restart")
     found = {each["name"]: each for each in json.loads(mac.run("doctor", "--json").stdout)["findings"]}
@@ -720,8 +400,5 @@ def test_a_port_that_another_warmd_has_is_told_as_such(mac: Mac, models: dict[st
 def test_a_path_with_a_line_break_is_told_in_one_line(mac: Mac) -> None:
     done = mac.run("install", "--dry-run", "--model", "a/b", "--prompts", "a\nb.json")
     assert f"note: {mac.home}/a\\nb.json does not exist yet; it is picked up when it does\n" in done.stderr
-    assert (
-        mac.run("install", "--model", "a/b", "--prompts", "a\nb.json", "--wait", "0")
-        .stdout.splitlines()[1]
-        .startswith(f"note: {mac.home}/a\\nb.json does not exist yet")
-    )
+    lines = mac.install("--prompts", "a\nb.json").stdout.splitlines()
+    assert lines[1].startswith(f"note: {mac.home}/a\\nb.json does not exist yet")
