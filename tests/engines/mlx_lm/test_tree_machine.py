@@ -216,6 +216,18 @@ class Expected:
         self.parts -= on_its_way
         self.parts |= {self.useful(part, without=dropped) for part in (held, *on_its_way)} - {()}
 
+    def hold(self, key: str, tokens: Ids) -> None:
+        """A prefix is held. Where it is quantised, what had been left of it before serves others only."""
+        self.held[key] = tokens
+        if self.is_quantised(len(tokens)) and key in self.wanted:
+            left = {
+                part
+                for part in self.parts
+                if not self.is_quantised(len(part)) and tokens[: len(part)] == part
+            }
+            self.parts -= left
+            self.parts |= {self.useful(part, without=[key]) for part in left} - {()}
+
     def kept(self) -> set[Ids]:
         """Every state, if it can be cut."""
         return {*self.held.values(), *self.parts}
@@ -405,7 +417,7 @@ class WarmStoreMachine(RuleBasedStateMachine):
         size = len(running.tokens)
         assert running.done == size
         key = key_of(running.tokens)
-        self.expected.held[key] = running.tokens
+        self.expected.hold(key, running.tokens)
         kv_bytes = self.store.held[key].kv_bytes
         assert warmed == Warmed(size, size - running.reused, running.reused, kv_bytes)
         return True
@@ -432,7 +444,10 @@ class WarmStoreMachine(RuleBasedStateMachine):
         for tokens, told in zip(missing, foreseen, strict=True):
             before = self.model.computed
             self.warm(tokens, chunk)
-            assert told == Foreseen(self.model.computed - before)
+            found = Foreseen(self.model.computed - before)
+            # So short a beginning is not kept for another prefix, and may be gone by its turn.
+            is_short = len(tokens) - told.new_tokens < MIN_SHARED and not self.expected.is_cuttable
+            assert told == found or (is_short and told.new_tokens < found.new_tokens)
 
     def foresee(self, documents: Sequence[Ids]) -> list[Foreseen]:
         cost = Cost(0, constant=int(not self.expected.is_cuttable))
@@ -635,3 +650,17 @@ def test_what_was_declared_before_is_prefilled_once(
     if mix.is_cuttable() and mix.quantised_from is None:
         assert sum(news) == len({tokens[: end + 1] for tokens in documents for end in range(len(tokens))})
     assert_whole(store)
+
+
+def test_what_a_stopped_warming_left_goes_once_all_of_it_is_held_quantised() -> None:
+    """Found by the machine, which comes to this once in many runs."""
+    machine = type("Machine", (WarmStoreMachine,), {"mix": MIXES["quantised"]})()
+    machine.start(budget=0, documents=[(0,)], warmed=4, chunk=1)
+    machine.edit(at=0, is_in_the_middle=False, number=0, tail=(0,) * 24)
+    machine.begin_warming(chunk=1, number=0, other=(0,))
+    machine.cancel_warming()
+    assert machine.expected.parts == {(0, 0)}
+    machine.nothing_else_is_kept()
+    machine.warm_to_the_end(chunk=1, number=0, other=(0,))
+    machine.nothing_else_is_kept()
+    assert machine.expected.parts == set()

@@ -75,7 +75,11 @@ class Foresight:
     find: Callable[[Sequence[Request]], Choice]
 
     def foresee(self, prefixes: Sequence[Prefix]) -> list[Foreseen]:
-        """What each takes when they are warmed in this order, all of them declared before."""
+        """What each takes when they are warmed in this order, all of them declared before.
+
+        Where state cannot be cut, a beginning of fewer than `MIN_SHARED` tokens that a stopped warming has
+        left may be let go before its turn: then these are prefilled once more.
+        """
         sharing = Sharing(prefix.packed for prefix in prefixes)
         places = {is_quantised: Places(outline) for is_quantised, outline in self.outlines.items()}
         return [self._warm(prefix.packed, places, sharing) for prefix in prefixes]
