@@ -47,6 +47,16 @@ async def test_a_hit_is_counted_and_told(path: Path) -> None:
         assert (it.status("b").tokens_saved, it.status("b").last_hit_at) == (0, None)
 
 
+async def test_what_the_server_would_have_had_without_us_is_not_saved(path: Path) -> None:
+    async with running(path, entry("a")) as it:
+        await it.applied(1)
+        key = next(iter(it.engine.held()))
+        size = it.status("a").tokens or 0
+        it.engine.request(LiveRequest(pack(range(size + 9)), size + 5, 0, key))
+        assert [event["cached"] for event in it.named("live.hit")] == [size + 5]
+        assert (it.status("a").hits, it.status("a").tokens_saved) == (1, 0)
+
+
 async def test_a_request_that_parts_from_an_entry_is_a_near_miss_told_by_positions(path: Path) -> None:
     async with running(path, entry("a", "You are a reviewer of code.")) as it:
         await it.applied(1)

@@ -159,7 +159,8 @@ CATALOGUE: Mapping[str, Kind] = {
     "live.hit": Kind(
         "info",
         ("entry", "tokens", "cached"),
-        "a request of so many tokens began from all of an entry's prefix; `cached` were not prefilled",
+        "a request of so many tokens began with all of an entry's prefix; that, and so `cached` tokens, were "
+        "not prefilled",
     ),
     "live.near_miss": Kind(
         "warning",

@@ -140,11 +140,13 @@ class Traffic:
         self.counts.requests += 1
         slot = self._slots.get(request.key) if request.key is not None else None
         if slot is not None:
+            # Otherwise the server's own cache had more of it: it would have served it without us.
+            saved = len(slot.prefix) if request.warm >= len(slot.prefix) else 0
             slot.hits += 1
-            slot.tokens_saved += len(slot.prefix)
+            slot.tokens_saved += saved
             slot.last_hit_at = time()
             self.counts.hits += 1
-            self.counts.tokens_saved += len(slot.prefix)
+            self.counts.tokens_saved += saved
             self._tell.hit(slot, request)
             return
         self.suggestions.count(request)

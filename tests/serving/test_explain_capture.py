@@ -104,6 +104,23 @@ def test_a_hit_is_no_near_miss(models: dict[str, Path], tmp_path: Path) -> None:
         ]
 
 
+def test_every_request_that_begins_with_an_entry_is_a_hit_of_it(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    write(tmp_path / "p.json", [{"name": "coder", "messages": ask(RULES)[:1]}])
+    with serving(models["llama"], tmp_path / "p.json") as server:
+        size = server.wait_for("entry.warmed")["tokens"]
+        turn = [*ask(RULES, "first"), {"role": "assistant", "content": "yes"}, *ask(None, "second")]
+        # Another conversation, one that begins with the same words, the same once more, and a later turn.
+        for messages in (ask(RULES, "hello"), ask(RULES, "hello there"), ask(RULES, "hello there"), turn):
+            assert cached(server.chat(messages)) >= size
+            server.wait_for("live.hit", entry="coder")
+        (entry,) = explained(server, tmp_path)["entries"]
+        assert entry["hits"] == 4
+        # mlx-lm's own cache had more of those that began as one before.
+        assert size <= entry["tokens_saved"] <= 2 * size
+
+
 def test_a_captured_entry_is_warmed_and_serves_the_next_request(
     models: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -182,7 +182,7 @@ class LiveRequest:
         tokens: The whole prompt.
         cached: How many of its tokens it began from, whatever they came from.
         warm: How many of its tokens it began from in the warm store; 0 when something else served it better.
-        key: The longest held prefix that it began from all of, or None.
+        key: The longest held prefix that it begins with all of, without any of it being prefilled; or None.
         chat: What its client sent; None where it was no chat, or is not seen.
         is_tokens_only: True where only the tokens are seen, and not what the client sent.
     """

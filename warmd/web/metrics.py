@@ -75,10 +75,14 @@ GENERAL: tuple[Measure[Statistics], ...] = (
 
 LIVE: tuple[Measure[LiveCounts], ...] = (
     Measure("warmd_live_requests_total", "Live requests.", lambda found: found.requests),
-    Measure("warmd_hits_total", "Those that began from all of an entry.", lambda found: found.hits),
+    Measure(
+        "warmd_hits_total",
+        "Those that began with all of an entry, without prefilling it.",
+        lambda found: found.hits,
+    ),
     Measure(
         "warmd_tokens_saved_total",
-        "Tokens that these did not have to prefill for it.",
+        "Tokens of these that came from an entry's own state.",
         lambda found: found.tokens_saved,
     ),
     Measure(
@@ -123,10 +127,14 @@ ENTRY: tuple[Measure[EntryStatus], ...] = (
     Measure("warmd_entry_warm", "1 when a look-up has proved it warm.", lambda found: found.state == "warm"),
     Measure("warmd_entry_tokens", "Length of its prefix.", lambda found: found.tokens),
     Measure("warmd_entry_kv_bytes", "What the engine holds for it.", lambda found: found.kv_bytes),
-    Measure("warmd_entry_hits_total", "Requests that began from all of it.", lambda found: found.hits),
+    Measure(
+        "warmd_entry_hits_total",
+        "Requests that began with all of it, without prefilling it.",
+        lambda found: found.hits,
+    ),
     Measure(
         "warmd_entry_tokens_saved_total",
-        "Tokens that requests did not have to prefill.",
+        "Tokens of requests that came from its own state.",
         lambda found: found.tokens_saved,
     ),
     Measure(

@@ -91,9 +91,10 @@ class BatchedCache:
         self._add_request(request)
         tokens = tuple(request.prompt_token_ids or ())
         found = self._longest(tokens, request.cached_tokens)
-        key = found.prefix.key if found is not None else None
-        cached = int(request.cached_tokens)
-        self._on_request(LiveRequest(pack(tokens), cached, cached, key, is_tokens_only=True))
+        key, cached = found.prefix.key if found is not None else None, int(request.cached_tokens)
+        # An entry of the cache is used to its end, or one that goes on further.
+        warm = cached if found is not None and cached == len(found.prefix) else 0
+        self._on_request(LiveRequest(pack(tokens), cached, warm, key, is_tokens_only=True))
 
     def restore(self) -> None:
         """Put back what was pushed out, and make all of it the most recently used."""
