@@ -91,7 +91,7 @@ def test_what_is_on_disk_is_shown_and_what_hinders_it() -> None:
     full = replace(disk, files=1, problem="No space left on device")
     assert lines(replace(EMPTY, disk=full))[2:4] == [
         "disk 12 MB in 1 file in /kv",
-        "the disk is not used: No space left on device",
+        "nothing new is kept on disk: No space left on device",
     ]
 
 

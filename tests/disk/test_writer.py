@@ -288,7 +288,7 @@ def test_of_two_writers_one_writes_and_the_other_waits_for_its_end(disk: Disk) -
     disk.until(lambda: disk.names() == all_of(A))
     disk.write(next_piece=lambda: None if len(disk.names()) == 2 else B)
     disk.until(lambda: "store.failed" in disk.told.names())
-    reason = "another process writes to this folder"
+    reason = "another process writes to this folder, which this one only reads"
     assert [{"operation": "write", "reason": reason}] == disk.told.fields("store.failed")
     assert all_of(A) == disk.names()
     disk.writers[0].stop()

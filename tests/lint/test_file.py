@@ -12,8 +12,8 @@ from tests.lint.corpus import NOW
 from warmd.lint import lint_file
 from warmd.prompts import FileError, load_document
 
-WHY = "if it is another in other requests, nothing behind it is served warm"
-DATE = f"what is said to be the date: {WHY}"
+WHY = "if it changes from request to request, nothing behind it is served warm"
+DATE = f"what looks like the date: {WHY}"
 UUID = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 TOOL = {"type": "function", "function": {"name": "read", "description": "Read a file."}}
 SWAPPED = {"function": {"description": "Read a file.", "name": "read"}, "type": "function"}
@@ -101,7 +101,7 @@ def test_what_differs_in_the_order_of_keys_only_is_told(tmp_path: Path, key: str
         {"messages": [system("Third.")], "tools": [SWAPPED, TOOL]},
     ]
     found = lint(tmp_path, "[\n" + ",\n".join(map(json.dumps, value)) + "]")
-    keys = "but with its keys in another order: they share no state"
+    keys = "but with its keys in another order: they share no state from there on"
     expected = {
         "tools": [(3, "$[1].tools[0]", f"the same tool as the one on line 2, {keys}")],
         "entries": [(3, "$[1]", f"the same as the prompt on line 2, {keys}")],

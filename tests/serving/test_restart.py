@@ -246,7 +246,7 @@ def test_two_servers_on_one_folder_are_both_warm_and_one_writes(place: Place, tm
         with other.serving() as second:
             assert [event["source"] for event in warm(second).values()] == ["disk", "disk"]
             ask(second)
-            assert failure(second) == "another process writes to this folder"
+            assert failure(second) == "another process writes to this folder, which this one only reads"
         assert place.files() == files
 
 

@@ -1,6 +1,6 @@
 """The requests that are timed: the same ones in every run, from the entries of the user's file.
 
-Nothing is drawn by lot: a request depends on its entry and a number only. Requests of different numbers share
+Nothing is random: a request depends on its entry and a number only. Requests of different numbers share
 no more than they are meant to: what differs comes first.
 """
 

@@ -160,7 +160,7 @@ def _content_lines(found: Json) -> Iterator[str]:
 
 
 def _changing_lines(found: Json, now: datetime) -> Iterator[str]:
-    """What of the texts looks as if it were another in other requests: then the entry would soon fit none."""
+    """What of the texts seems to change from request to request: then the entry would soon fit none."""
     from warmd.explain.difference import content_text
     from warmd.explain.excerpt import visible
     from warmd.lint import find_spots

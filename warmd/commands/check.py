@@ -20,9 +20,9 @@ from warmd.prompts import InvalidPromptsError, load_document
 
 DESCRIPTION = """\
 Check a prompts file; with --model, also show what each entry would take, in tokens and in bytes.
-Exit code 0: the file is valid and, with --model, can be kept warm, be it that some of it waits for memory.
+Exit code 0: the file is valid and, with --model, can be kept warm, even if some of it waits for memory.
 1: it is not, or the model's state cannot be kept. 2: usage. 3: the model cannot be loaded.
-Warnings say what in the texts looks as if it were another in each request; they change no exit code."""
+Warnings say what in the texts looks as if it changed from request to request; they change no exit code."""
 
 
 def add_parser(subparsers: Any) -> None:

@@ -55,8 +55,8 @@ DESCRIPTION = """\
 Install `warmd serve` as a LaunchAgent of this user: it starts at login, and again when it fails. Writes the
 settings file if there is none, the LaunchAgent, and the folders for logs and state; loads it, and waits until
 the server takes requests. Repeat it at any time: without --model it renews the file and keeps what it runs.
-The service gets the WARMD_ variables of this shell, and no others. When it cannot be loaded, the one that was
-there before is loaded again; so it is after ctrl-C, which waits until that is done.
+The service gets the WARMD_ variables of this shell, and those that say where caches are. When it cannot be
+loaded, the one that was there before is loaded again; so it is after ctrl-C, which waits until that is done.
 Exit code 0: it is installed and runs. 1: launchd refuses, or the server has ended. 2: usage. 3: no launchctl,
 no such model, or the port is taken."""
 WAIT_SECONDS = 120.0

@@ -139,7 +139,7 @@ def _disk(disk: Json | None) -> Iterator[Text]:
     files = counted(disk["files"], "file")
     yield Text(f"disk {format_size(disk['bytes'])} in {files} in {one_line(disk['path'])}")
     if disk["problem"] is not None:
-        yield Text(f"the disk is not used: {one_line(disk['problem'])}", "yellow")
+        yield Text(f"nothing new is kept on disk: {one_line(disk['problem'])}", "yellow")
 
 
 def _bar(warm: int, taken: int, limit: int) -> Text:

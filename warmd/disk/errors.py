@@ -27,7 +27,7 @@ class LockedError(Exception):
     """Another process writes to the folder."""
 
     def __init__(self) -> None:
-        super().__init__("another process writes to this folder")
+        super().__init__("another process writes to this folder, which this one only reads")
 
 
 class FullError(Exception):

@@ -8,6 +8,7 @@ from typing import Any
 
 from warmd.explain.causes import Cause, text_reason
 from warmd.explain.structure import canonical, first_split, show, written
+from warmd.text import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +27,10 @@ def tools_split(entry: Sequence[Any], request: Sequence[Any]) -> ToolsSplit | No
     if not entry and not request:
         return None
     if not request:
-        text = f"the request has no tools, the entry has {len(entry)}"
+        text = f"the request has no tools, the entry has {counted(len(entry), 'tool')}"
         return ToolsSplit("tools", "tools_missing", text, written(entry[0]), "")
     if not entry:
-        text = f"the request has {len(request)} tools, the entry has none"
+        text = f"the request has {counted(len(request), 'tool')}, the entry has none"
         return ToolsSplit("tools", "tools_extra", text, "", written(request[0]))
     for index in range(max(len(entry), len(request))):
         left = entry[index] if index < len(entry) else None

@@ -57,7 +57,7 @@ _LABEL_REACH = 70
 
 
 def find_dates(text: str, now: datetime) -> Iterator[Spot]:
-    """Dates of about today, and whatever is said to be the date or the time now."""
+    """Dates of about today, and whatever looks like the date or the time now."""
     for match in _DATE.finditer(text):
         dates = _dates(match)
         if not dates:
@@ -65,13 +65,13 @@ def find_dates(text: str, now: datetime) -> Iterator[Spot]:
         is_near = any(abs(each - now.date()) <= _NEAR for each in dates)
         time = _TIME.match(text, match.end())
         if _is_said_to_be_now(text, match.start()):
-            what = "what is said to be the time" if time else "what is said to be the date"
+            what = "what looks like the time" if time else "what looks like the date"
             yield Spot(match.start(), match.end(), what, is_labelled=True)
         elif is_near:
             yield Spot(match.start(), match.end(), "a timestamp" if time else "a date of about today")
     for match in _CLOCK.finditer(text):
         if _is_said_to_be_now(text, match.start()):
-            yield Spot(match.start(), match.end(), "what is said to be the time", is_labelled=True)
+            yield Spot(match.start(), match.end(), "what looks like the time", is_labelled=True)
     for match in _EPOCH.finditer(text):
         if abs(int(match[0][:10]) - now.timestamp()) <= _NEAR.total_seconds():
             yield Spot(match.start(), match.end(), "a timestamp")

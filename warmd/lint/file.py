@@ -22,7 +22,7 @@ from warmd.prompts.validate import entries_of
 from warmd.prompts.vocabulary import show_path
 
 MAX_WARNINGS = 100
-_WHY = "if it is another in other requests, nothing behind it is served warm"
+_WHY = "if it changes from request to request, nothing behind it is served warm"
 
 # The offset in the main file, the path there, and what to say.
 _Found = tuple[int, JsonPath, str]
@@ -136,7 +136,7 @@ def _in_order(text: str, value: Any, document: Document) -> list[_Found]:
             places[path][0],
             path,
             f"{what} on line {lines.position(places[other][0])[0]}, but with its keys in another order: "
-            "they share no state",
+            "they share no state from there on",
         )
         for path, other, what in found
     ]

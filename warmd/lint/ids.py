@@ -1,4 +1,4 @@
-"""Ids of requests and sessions, counters, and tokens that look drawn by lot."""
+"""Ids of requests and sessions, counters, and tokens that look random."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ def find_counters(text: str) -> Iterator[Spot]:
 
 
 def find_tokens(text: str) -> Iterator[Spot]:
-    """What looks drawn by lot."""
+    """What looks random."""
     for match in _LABELLED_TOKEN.finditer(text):
         value = match["value"]
         if _digits(value) >= 3 and _is_drawn(value):
-            yield Spot(*match.span("value"), "a token that looks drawn by lot")
+            yield Spot(*match.span("value"), "a token that looks random")
     for match in _TOKEN.finditer(text):
         if _is_random(match[0]):
-            yield Spot(match.start(), match.end(), "a token that looks drawn by lot")
+            yield Spot(match.start(), match.end(), "a token that looks random")
 
 
 def _digits(value: str) -> int:

@@ -122,7 +122,7 @@ class Watcher:
         self._check.set()
 
     def ask(self) -> None:
-        """Let `settled` return at once, be it that nothing seems to have changed."""
+        """Let `settled` return at once, even if nothing seems to have changed."""
         self._is_asked = True
         self._look.set()
 

@@ -197,6 +197,7 @@
     shared_tokens: (value) => value && `${count(value)} shared`, prefix_tokens: () => "",
     matched: (value, fields) => `${count(value)} of ${count(fields.prefix_tokens)} matched`, cached: (value) => `${count(value)} cached`,
     ms: (value) => duration(value / 1000), retry_in_s: (value) => `again in ${duration(value)}`,
+    disk_tokens: (value) => value && `${count(value)} from disk`, disk_bytes: (value) => value && bytes(value), disk_ms: () => "",
     kv_bytes: bytes, needed: (value) => `needs ${bytes(value)}`, available: (value) => `${bytes(value)} available`,
     limit: (value) => `limit ${bytes(value)}`, headroom: (value) => `headroom ${bytes(value)}`,
     fits: (value) => (value ? "fits" : "does not fit"), errors: (value) => many(value, "error", "errors"),

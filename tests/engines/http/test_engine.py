@@ -297,7 +297,7 @@ async def test_a_list_of_models_that_cannot_be_read_says_what_to_do() -> None:
         async with stage as engine:
             assert engine.identity is None
     assert (
-        stage.events[0].fields["reason"].endswith("from /models; without that list, --model names the model")
+        stage.events[0].fields["reason"].endswith("as the list of its models (/models); without that list, --model names the model")
     )
 
 

@@ -158,7 +158,9 @@ class ModelListError(AnswerError):
 
     def __init__(self) -> None:
         super().__init__(200)
-        self.args = (f"{self} from /models; without that list, --model names the model",)
+        self.args = (
+            f"{self} as the list of its models (/models); without that list, --model names the model",
+        )
 
 
 def read_models(answer: Any) -> tuple[str, ...]:
