@@ -145,6 +145,13 @@ def test_words_for_true(file: Path, word: str) -> None:
             "chunktokens = 1\n",
             "FILE: unknown key 'chunktokens'; the nearest known one is [warm] chunk_tokens",
         ),
+        # Of two keys of this name the one in the same section.
+        (
+            "[warm]\ntime_out = 1\n",
+            "FILE: [warm] time_out: unknown key; the nearest known one is [warm] timeout",
+        ),
+        ("[watch]\npol = 1\n", "FILE: [watch] pol: unknown key; the nearest known one is [watch] poll"),
+        ("[warm.timeout]\nx = 1\n", "FILE: [warm] timeout: expected a number, found a table"),
         ("[warm]\nSettel = 1\n", "FILE: [warm] Settel: unknown key; the nearest known one is [watch] settle"),
         (
             "[elsewhere]\n",

@@ -88,6 +88,17 @@ async def test_a_death_of_the_engine_is_told_once(tmp_path: Path, written: Writt
     assert (process.exit_code, process.stop_reason) == (1, "it is gone")
 
 
+async def test_what_ends_by_itself_is_not_ended_by_a_signal_that_asks_for_something_else(
+    tmp_path: Path, written: Written, stops: None
+) -> None:
+    await make(FaultyEngine(), tmp_path, written).run()
+    for number in (signal.SIGHUP, signal.SIGUSR1):
+        os.kill(os.getpid(), number)
+    # Nor is there a traceback of a ctrl-C: it forces, as after a stop.
+    assert signal.getsignal(signal.SIGINT) == signal.getsignal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+
+
 @pytest.mark.parametrize("has_died", [True, False])
 async def test_a_stop_ends_with_zero_unless_the_engine_had_died_before(
     tmp_path: Path, written: Written, stops: None, has_died: bool

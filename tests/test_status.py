@@ -7,9 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
+from tests.test_testing import make_entry
 from warmd.disk.status import DiskStatus
+from warmd.engines.base import Prefix
+from warmd.ledger import Ledger
 from warmd.memory.readings import Memory
-from warmd.prompts.document import FileError
+from warmd.prompts.document import Document, FileError
 from warmd.status import DocumentStatus, EntryStatus, LiveCounts, State, Statistics, status_json
 from warmd.traffic import Suggestion
 
@@ -42,6 +45,22 @@ STATISTICS = Statistics(
     paused=True,
     suggestions=(Suggestion("0123456789abcdef", 512, 3),),
 )
+
+
+def test_what_is_not_being_warmed_has_come_nowhere_whatever_is_still_said_of_it() -> None:
+    entry = make_entry("a")
+    document = Document(Path("/p.json"), "", "", (entry,), ())
+    prefix = Prefix(tuple(range(9)))
+    ledger = Ledger()
+    ledger.update(document, {entry.digest: prefix})
+    slot = ledger.slots[prefix.key]
+    slot.mark_warming()
+    slot.mark_progress(4)
+    assert ledger.statuses(document, {})[0].done_tokens == 4
+    slot.mark_pending()
+    # The engine's thread had left this before it heard.
+    slot.mark_progress(5)
+    assert ledger.statuses(document, {})[0].done_tokens == 0
 
 
 def test_it_is_json_with_the_stable_names() -> None:

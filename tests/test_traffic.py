@@ -104,7 +104,16 @@ async def test_after_an_edit_requests_of_the_old_text_are_near_misses(path: Path
 
 @pytest.mark.parametrize(
     ("matched", "size", "expected"),
-    [(64, 5000, True), (63, 5000, False), (10, 100, True), (9, 100, False), (100, 100, False)],
+    [
+        (64, 5000, True),
+        (63, 5000, False),
+        (30, 300, True),
+        (29, 300, False),
+        # What templates open with.
+        (16, 20, True),
+        (15, 20, False),
+        (100, 100, False),
+    ],
 )
 def test_what_is_near(matched: int, size: int, expected: bool) -> None:
     assert is_near(matched, size) == expected
@@ -141,6 +150,10 @@ def test_a_shorter_beginning_is_one_of_its_own_only_where_it_came_more_often() -
     assert [(found.tokens, found.times) for found in suggestions.found()] == [(512, 4), (1792, 3)]
 
 
+OPENING = "You are a tester"
+"""16 tokens, the fewest that tell anything."""
+
+
 def wanted(*texts: str) -> dict[str, Slot]:
     """Slots of entries whose prefixes are these texts, a token each character."""
     prefixes = [Prefix(tuple(map(ord, text))) for text in texts]
@@ -154,9 +167,9 @@ def wanted(*texts: str) -> dict[str, Slot]:
 def test_of_several_entries_that_begin_alike_the_one_of_which_most_was_there_is_missed() -> None:
     traffic, rng = Traffic(Teller(lambda event: None)), random.Random(3)
     for _ in range(50):
-        texts = {"".join(rng.choices("ab", k=rng.randint(1, 12))) for _ in range(8)}
+        texts = {OPENING + "".join(rng.choices("ab", k=rng.randint(1, 12))) for _ in range(8)}
         traffic.follow(wanted(*texts))
-        for text in ("".join(rng.choices("abc", k=8)) for _ in range(30)):
+        for text in (OPENING + "".join(rng.choices("abc", k=8)) for _ in range(30)):
             traffic.near_misses.clear()
             traffic.request(request(text))
             matched = {each: common_length(each, text) for each in texts}
@@ -169,11 +182,12 @@ def test_of_several_entries_that_begin_alike_the_one_of_which_most_was_there_is_
 def test_entries_that_are_wanted_no_more_are_not_missed() -> None:
     traffic = Traffic(Teller(lambda event: None))
     for texts in (("abcd", "abcdef"), ("abcdef",), ("abcdef", "abcde")):
-        traffic.follow(wanted(*texts))
-        traffic.request(request("abcx"))
-    assert [miss.entry for miss in traffic.near_misses] == ["abcd", "abcdef", "abcde"]
+        traffic.follow(wanted(*(OPENING + text for text in texts)))
+        traffic.request(request(f"{OPENING}abcx"))
+    missed = [miss.entry.removeprefix(OPENING) for miss in traffic.near_misses]
+    assert missed == ["abcd", "abcdef", "abcde"]
     traffic.follow({})
-    traffic.request(request("abcx"))
+    traffic.request(request(f"{OPENING}abcx"))
     assert traffic.counts.near_misses == 3
 
 

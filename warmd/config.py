@@ -132,7 +132,7 @@ def _apply_section(
         with _noting(problems):
             if key not in _names(current):
                 others = f"there are {', '.join(_names(current))}"
-                raise UsageError(f"{where}: unknown key; {_nearest(key) or others}")
+                raise UsageError(f"{where}: unknown key; {_nearest(key, section) or others}")
             is_path = (section, key) in PATHS and isinstance(value, str) and value.strip() not in ("", AUTO)
             is_relative = is_path and not value.startswith("~")
             full = str(path.absolute().parent / value) if is_relative else value
@@ -140,11 +140,14 @@ def _apply_section(
     return current
 
 
-def _nearest(name: str) -> str | None:
-    """The section or key, of whatever section, that is spelled nearly like a name, in words."""
+def _nearest(name: str, section: str = "") -> str | None:
+    """The section or key that is spelled nearly like a name, of this section before any other, in words."""
     known = {section: f"[{section}]" for section in _names(Settings())}
-    known |= {item.name: f"[{section}] {item.name}" for section, item in _keys()}
-    found = nearest_of(name, known)
+    # Several sections have a key of the same name.
+    keys = sorted(_keys(), key=lambda found: found[0] == section)
+    known |= {item.name: f"[{where}] {item.name}" for where, item in keys}
+    own = [item.name for where, item in keys if where == section]
+    found = nearest_of(name, own) or nearest_of(name, known)
     return f"the nearest known one is {known[found]}" if found else None
 
 
@@ -186,6 +189,7 @@ def _parse(text: str, kind: type, where: str) -> Any:
 _TRUTH = {"1": True, "true": True, "yes": True, "on": True}
 _TRUTH |= {"0": False, "false": False, "no": False, "off": False}
 _TYPE_NAMES: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+_TYPE_NAMES |= {dict: "a table"}
 
 
 def _set(section: Any, key: str, value: Any, where: str) -> Any:

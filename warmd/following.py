@@ -23,16 +23,19 @@ async def follow_signals(daemon: Daemon, tasks: TaskGroup) -> str:
         tasks: Where it reads.
     """
     terminal = Terminal(sys.stdout, sys.stderr)
-    with anyio.open_signal_receiver(*SIGNALS) as signals:
-        async for number in signals:
-            asked = meaning(number, terminal)
-            if asked == "stop":
-                break
-            if asked == "reload":
-                tasks.start_soon(daemon.reload)
-            else:
-                daemon.report()
-    force_next_stop()
+    try:
+        with anyio.open_signal_receiver(*SIGNALS) as signals:
+            async for number in signals:
+                asked = meaning(number, terminal)
+                if asked == "stop":
+                    break
+                if asked == "reload":
+                    tasks.start_soon(daemon.reload)
+                else:
+                    daemon.report()
+    finally:
+        # Also where the process ends for another reason: it has a last line to write.
+        force_next_stop()
     return signal.Signals(number).name
 
 

@@ -239,7 +239,8 @@ def _slot_status(name: str, slot: Slot, held: Held | None) -> EntryStatus:
         slot.state,
         prefix=slot.prefix.key[:SHOWN_HASH],
         tokens=slot.tokens,
-        done_tokens=slot.done_tokens,
+        # What was stopped may say once more how far it had come.
+        done_tokens=slot.done_tokens if slot.state == "warming" else 0,
         tokens_per_s=slot.progress.rate if slot.state == "warming" else None,
         kv_bytes=held.kv_bytes if held else None,
         source=slot.source,

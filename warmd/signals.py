@@ -57,6 +57,8 @@ def hold_signals(emit: Emit | None = None) -> None:
     """
 
     def stop(number: int, frame: FrameType | None) -> NoReturn:
+        # Or a second one would begin anew while this one waits for the log.
+        force_next_stop()
         if emit is not None:
             event = make_event("daemon.stopped", exit_code=0, reason=signal.Signals(number).name)
             # In a thread: the signal may have interrupted this one while it held the log's lock.

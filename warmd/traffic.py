@@ -21,6 +21,8 @@ from warmd.status import LiveCounts
 
 NEAR_TOKENS = 64
 """A request that begins with so many tokens of an entry, or with a tenth of it, was meant for it."""
+NEAR_LEAST = 16
+"""Fewer are what templates open with, and the first words of many prompts."""
 REMEMBERED = 8
 """Near misses that are kept with their texts, for `warmd explain`."""
 
@@ -188,7 +190,7 @@ def _as_of(name: str, current: Slot | None, miss: NearMiss) -> NearMiss | None:
 
 def is_near(matched: int, size: int) -> bool:
     """True when a request that shares so many tokens with a prefix of this size was meant for it."""
-    return min(NEAR_TOKENS, size / 10) <= matched < size
+    return max(NEAR_LEAST, min(NEAR_TOKENS, size / 10)) <= matched < size
 
 
 @dataclass(frozen=True, slots=True)

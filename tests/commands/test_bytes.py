@@ -474,6 +474,9 @@ def test_state_that_cannot_be_kept_fails_the_check(
     assert (text.code, text.out.splitlines()[-1]) == (1, f"the model is unwarmable: {reason}")
     assert (report.code, report.report["ok"], report.report["memory"]["problem"]) == (1, False, reason)
     assert all(count > 0 for count in report.of_entries("tokens"))
+    check.path.write_text("[]")
+    empty = check.text(folder)
+    assert (empty.code, empty.out.splitlines()[1:]) == (1, [f"the model is unwarmable: {reason}"])
 
 
 # --- models that cannot be loaded ----------------------------------------------------------------

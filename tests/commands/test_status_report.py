@@ -108,6 +108,18 @@ def test_errors_of_the_file_come_with_their_places_and_their_consequence() -> No
     assert lines(replace(EMPTY, document=never))[1] == "/x/p.json: the file is wrong, nothing is kept warm"
 
 
+def test_a_file_that_is_not_there_yet_is_no_wrong_file() -> None:
+    error = FileError(None, None, "$", "no such file")
+    missing = replace(EMPTY.document, errors=(error,), accepted=0)
+    assert lines(replace(EMPTY, document=missing))[1] == (
+        "/x/p.json: there is no such file, nothing is kept warm until there is"
+    )
+    gone = replace(missing, accepted=2)
+    assert lines(replace(EMPTY, document=gone))[1] == (
+        "/x/p.json: there is no such file, generation 2 stays in force until there is"
+    )
+
+
 def test_the_memory_is_held_against_its_limit() -> None:
     assert lines(replace(EMPTY, memory=MEMORY))[2:4] == [
         "memory [=========######               ] 500 B of 1 KB, 200 B warm",

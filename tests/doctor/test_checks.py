@@ -439,6 +439,10 @@ def test_starts_that_failed(tmp_path: Path) -> None:
             assert [brief(found) for found in service.check_starts(tmp_path, "`warmd restart`")] == [expected]
     expected = ("problem", "5 starts failed of late: no such model; launchd tries no more")
     assert [brief(found) for found in service.check_starts(tmp_path, "`warmd restart`")] == [expected]
+    # Somebody has had it tried again since, and so launchd goes on.
+    note_failed_start(tmp_path, FailedStart(1010.0, 3, "no such model"))
+    expected = ("warning", "5 starts failed of late: no such model")
+    assert [brief(found) for found in service.check_starts(tmp_path, "`warmd restart`")] == [expected]
 
 
 # --- the daemon -----------------------------------------------------------------------------------

@@ -109,6 +109,21 @@ def test_the_stores_own_place_leaves_no_trace(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_link_to_a_folder_elsewhere_stays_and_is_no_error(tmp_path: Path) -> None:
+    for name in ("disk", "state"):
+        (tmp_path / name).mkdir()
+    store, state = tmp_path / "warmd" / "kv", tmp_path / "elsewhere" / "warmd"
+    for place, real in ((store, tmp_path / "disk"), (state, tmp_path / "state")):
+        place.parent.mkdir()
+        place.symlink_to(real)
+    put(Files(store), make_piece(range(8)))
+    fill(state, OURS)
+    assert purge(state, store) == Purged(removed=len(OURS), files=1)
+    for place in (store, state):
+        assert place.is_symlink()
+        assert not list(place.iterdir())
+
+
 def test_a_lock_of_the_stores_name_that_is_not_empty_stays(tmp_path: Path) -> None:
     fill(tmp_path / "warmd" / "kv", {"writer.lock": "mine"})
     (tmp_path / "warmd" / "kv").chmod(0o700)

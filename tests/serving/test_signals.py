@@ -184,3 +184,21 @@ def test_a_stop_before_signals_are_followed_has_its_line_where_there_is_a_log(
     lines = [json.loads(line) for line in done.stderr.splitlines()]
     assert done.returncode == 0
     assert [(line["event"], line["exit_code"], line["reason"]) for line in lines] == said
+
+
+STOPPED_TWICE = """
+import os, signal, time
+from warmd.signals import hold_signals
+def emit(event):
+    print(event.name, flush=True)
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(3600)
+hold_signals(emit)
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+def test_a_second_stop_before_signals_are_followed_forces_and_tells_nothing_twice() -> None:
+    done = subprocess.run([sys.executable, "-c", STOPPED_TWICE], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout.split()) == (128 + signal.SIGINT, ["daemon.stopped"])
+    assert done.stderr == ""

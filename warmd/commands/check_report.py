@@ -131,6 +131,8 @@ def print_report(report: Report) -> None:
     entries = _entries_json(report)
     if not entries:
         print(f"{report.path}: valid; keeps nothing warm")
+        if report.rendering is not None and not report.rendering.needs.is_warmable:
+            print(_memory_line(report.rendering, None))
         return
     print(f"{report.path}: valid, {counted(len(entries), 'entry', 'entries')}\n")
     common = _common_shortage(report.rendering)

@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from warmd.commands.wrong_file import consequence, error_lines
+from warmd.commands.wrong_file import consequence, error_lines, is_missing
 from warmd.memory.size import format_size
 from warmd.text import counted, one_line
 
@@ -90,6 +90,8 @@ def _head(found: Json, now: float) -> Iterator[RenderableType]:
     if not document["errors"]:
         generation = f"generation {document['accepted']}" if document["accepted"] else "not read yet"
         yield PathLine(path, f": {generation}")
+    elif is_missing(document):
+        yield PathLine(path, f": there is no such file, {consequence(document)} until there is", "yellow")
     else:
         yield PathLine(path, f": the file is wrong, {consequence(document)}", "red")
         lines = error_lines(document)

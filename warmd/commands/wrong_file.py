@@ -16,6 +16,11 @@ def error_lines(document: Mapping[str, Any]) -> list[str]:
     return [one_line(_error_line(name, error)) for error in document["errors"]]
 
 
+def is_missing(document: Mapping[str, Any]) -> bool:
+    """True when all that is wrong is that there is no file."""
+    return [(error["line"], error["message"]) for error in document["errors"]] == [(None, "no such file")]
+
+
 def consequence(document: Mapping[str, Any]) -> str:
     """What a wrong file means for what is kept warm."""
     accepted = document["accepted"]

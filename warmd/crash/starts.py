@@ -56,6 +56,11 @@ class FailedStarts:
     failed: tuple[FailedStart, ...] = ()
     gave_up_at: float | None = None
 
+    @property
+    def are_over(self) -> bool:
+        """True when the last one was one too many: nobody tries by itself any more."""
+        return bool(self.failed) and self.failed[-1].at == self.gave_up_at
+
     def recent(self, now: float) -> tuple[FailedStart, ...]:
         """Those that count: not of a time long ago, nor of the future, nor from before giving up.
 

@@ -198,7 +198,7 @@ def check_starts(folder: Path, start: str) -> Iterator[Finding]:
         f"{counted(len(found.failed), 'start')} failed of late: {reason}",
         f"put that right, then {start}",
     )
-    if found.gave_up_at is None:
-        yield Finding("starts", "warning", what, fix)
-    else:
+    if found.are_over:
         yield Finding("starts", "problem", f"{what}; launchd tries no more", fix)
+    else:
+        yield Finding("starts", "warning", what, fix)

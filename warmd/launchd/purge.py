@@ -178,4 +178,6 @@ def _names(folder: Path) -> tuple[str, ...]:
 
 def _remove_empty(folder: Path) -> None:
     if folder.is_dir() and not _names(folder):
-        folder.rmdir()
+        # A link to a folder elsewhere, or where a disk is mounted: nothing of warmd's is left in it.
+        with contextlib.suppress(OSError):
+            folder.rmdir()

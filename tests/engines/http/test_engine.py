@@ -296,9 +296,8 @@ async def test_a_list_of_models_that_cannot_be_read_says_what_to_do() -> None:
         stage = Stage(url)
         async with stage as engine:
             assert engine.identity is None
-    assert (
-        stage.events[0].fields["reason"].endswith("as the list of its models (/models); without that list, --model names the model")
-    )
+    reason = stage.events[0].fields["reason"]
+    assert reason.endswith("as the list of its models (/models); without that list, --model names the model")
 
 
 @pytest.mark.parametrize("answer", [None, [], {}, {"choices": None}, {"error": {"message": RULES}}])

@@ -100,6 +100,8 @@ def test_requests_begin_from_what_was_warmed_and_answer_as_cold_ones(
         assert {(found["state"], found["reason"]) for found in status(server)["entries"]} == {
             ("unwarmable", reason)
         }
+        # Nobody sees them, and so it is not that there were none.
+        assert status(server)["live"] is None
         for entry in (CODER, TOOLED):
             cold += [text(ask(server, model, entry, content, max_tokens=12)) for content in texts]
     warm = []
@@ -174,9 +176,14 @@ def test_the_simple_engine_keeps_system_prompts_warm(
     models: dict[str, Path], tmp_path: Path, home: dict[str, str]
 ) -> None:
     model = models["llama"]
-    with warm_server(model, tmp_path, entries=[CODER, TOOLED], home=home) as server:
-        server.wait_for("entry.warmed", entry="coder")
-        server.wait_for("entry.warmed", entry="tooled")
+    again = {"name": "again", "messages": [system("Coder. " + RULES + "Answer in one line.")]}
+    with warm_server(model, tmp_path, entries=[CODER, again, TOOLED], home=home) as server:
+        # Each is prefilled whole, also where two begin alike.
+        foreseen = server.wait_for("plan.made")["new_tokens"]
+        warmed = [server.wait_for("entry.warmed", entry=name) for name in ("coder", "again", "tooled")]
+        assert (
+            foreseen == sum(line["new_tokens"] for line in warmed) == sum(line["tokens"] for line in warmed)
+        )
         with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/v1/cache/stats") as answer:
             before = json.load(answer)["engine_cache"]["system_kv_cache"]["counters"]
         # The cache serves streams only.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
 
-from warmd.engines.base import Effort, Held, LiveRequest, Prefix, Warmed
+from warmd.engines.base import Effort, Foreseen, Held, LiveRequest, Prefix, Warmed, foresee_shared
 from warmd.engines.pace import Pace
 from warmd.engines.vllm_mlx.batched import BatchedCache
 from warmd.engines.vllm_mlx.render import RequestPath
@@ -41,6 +41,10 @@ class BatchedStore:
     def effort(self) -> Effort:
         """As the engine's thread has left it."""
         return Effort(*self._cache.pace.computed, is_serving=self._cache.is_serving())
+
+    def foresee(self, wanted: Sequence[tuple[Prefix, int]]) -> Sequence[Foreseen]:
+        """What is shared is taken to be there."""
+        return foresee_shared(wanted)
 
     def held(self) -> Mapping[str, Held]:
         """What is in vllm-mlx's cache, or is put back before a request is looked up."""

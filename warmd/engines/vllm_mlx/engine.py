@@ -79,8 +79,9 @@ class VllmMlxEngine:
 
     @property
     def sees_requests(self) -> bool:
-        """Those of the simple engine go past us."""
-        return self._store is None or self._store.sees_requests
+        """Those of the simple engine, and of one in which nothing is kept, go past us."""
+        # Where none is loaded there are no requests.
+        return self._store.sees_requests if self._store is not None else self._engine is None
 
     def held(self) -> Mapping[str, Held]:
         """What is in vllm-mlx's cache now, of what was warmed."""
@@ -104,8 +105,8 @@ class VllmMlxEngine:
         """The engine is in this process."""
 
     def foresee(self, wanted: Sequence[tuple[Prefix, int]]) -> Sequence[Foreseen]:
-        """What is shared is taken to be there."""
-        return foresee_shared(wanted)
+        """As the engine goes on from what is there."""
+        return self._store.foresee(wanted) if self._store is not None else foresee_shared(wanted)
 
     def declare(self, prefixes: Collection[Prefix]) -> None:
         """The cache finds by itself what prefixes share."""

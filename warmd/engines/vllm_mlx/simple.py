@@ -7,14 +7,14 @@ of their text, and fills it only by answering a chat. So a warming is a chat of 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
 import anyio.to_thread
 
-from warmd.engines.base import Held, NoRoomError, Prefix, Warmed, source_of
+from warmd.engines.base import Foreseen, Held, NoRoomError, Prefix, Warmed, source_of
 from warmd.engines.vllm_mlx.render import RequestPath, SystemPrefix
 from warmd.engines.vllm_mlx.store import arguments_of
 from warmd.prompts.document import Entry
@@ -38,6 +38,10 @@ class SimpleStore:
 
     def effort(self) -> None:
         """The engine does not tell."""
+
+    def foresee(self, wanted: Sequence[tuple[Prefix, int]]) -> Sequence[Foreseen]:
+        """Each system prompt is prefilled whole, whatever others begin with."""
+        return [Foreseen(len(prefix)) for prefix, _ in wanted]
 
     def held(self) -> Mapping[str, Held]:
         """Those whose system prompt the engine has, or never will."""

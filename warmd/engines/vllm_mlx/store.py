@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
-from warmd.engines.base import Effort, Held, Prefix, Warmed
+from warmd.engines.base import Effort, Foreseen, Held, Prefix, Warmed
 from warmd.engines.vllm_mlx.render import RequestPath
 from warmd.prefix import request_messages
 from warmd.prompts.document import Entry
@@ -22,6 +22,9 @@ class Store(Protocol):
 
     def effort(self) -> Effort | None:
         """What warming has been computing; None where the engine does not tell."""
+
+    def foresee(self, wanted: Sequence[tuple[Prefix, int]]) -> Sequence[Foreseen]:
+        """See `Engine.foresee`."""
 
     def held(self) -> Mapping[str, Held]:
         """What a request would get."""
