@@ -68,6 +68,22 @@ def test_with_a_model_it_says_which_prefixes_hold_the_date(
     assert json.loads(out)["entries"][0]["daily"] is is_daily
 
 
+@pytest.mark.parametrize("is_ignored", [True, False])
+def test_with_a_model_it_says_whose_tools_the_template_leaves_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], is_ignored: bool
+) -> None:
+    template = CHATML.replace("{%- if tools %}", "{%- if false %}") if is_ignored else CHATML
+    make_model_folder(tmp_path, template)
+    path = tmp_path / "tools.json"
+    tool = {"type": "function", "function": {"name": "read", "parameters": {}}}
+    messages = [{"role": "system", "content": "You are a careful reviewer of code."}]
+    path.write_text(json.dumps([{"name": "a", "messages": messages, "tools": [tool]}, messages]))
+    code, out, _ = run(capsys, str(path), "--model", str(tmp_path))
+    assert (code, out.count("the chat template leaves its tools out")) == (0, int(is_ignored))
+    _, out, _ = run(capsys, str(path), "--model", str(tmp_path), "--json")
+    assert [entry["ignores_tools"] for entry in json.loads(out)["entries"]] == [is_ignored, False]
+
+
 def test_with_a_model_what_prints_the_time_cannot_be_kept_warm(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -85,6 +85,7 @@ def test_each_entry_is_counted_in_tokens_without_weights(
             "reason": None,
             "problem": None,
             "daily": False,
+            "ignores_tools": False,
         }
         for index, count in enumerate(tokens)
     ]

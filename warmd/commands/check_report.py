@@ -104,6 +104,7 @@ def _rendered_json(rendered: RenderedEntry) -> dict[str, Any]:
         "reason": rendered.elsewhere or rendered.shortage,
         "problem": rendered.problem,
         "daily": rendered.is_daily,
+        "ignores_tools": rendered.ignores_tools,
     }
 
 
@@ -189,6 +190,7 @@ def _note(entry: dict[str, Any], with_shortages: bool) -> str:
     notes = [entry["reason"]] if entry.get("reason") and (with_shortages or entry["fits"] is None) else []
     notes += ["ends where its last user turn begins"] if entry["ends_in_user_turn"] else []
     notes += ["holds the date, warmed anew after midnight"] if entry.get("daily") else []
+    notes += ["the chat template leaves its tools out"] if entry.get("ignores_tools") else []
     return "; ".join(notes)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,7 @@ class RenderedEntry:
         problem: Why it cannot be kept warm, or None.
         elsewhere: That it is for another model, or None.
         is_daily: True when the chat template prints the date in it.
+        ignores_tools: True when it has tools, and the chat template leaves them out.
     """
 
     tokens: int | None = None
@@ -45,6 +46,7 @@ class RenderedEntry:
     problem: str | None = None
     elsewhere: str | None = None
     is_daily: bool = False
+    ignores_tools: bool = False
 
     @property
     def shared(self) -> int | None:
@@ -147,7 +149,12 @@ def render_document(
     needs = _find_needs(model, settings.warm.chunk_tokens, args)
     limit = Limit.parse(settings.memory.limit, settings.memory.reserve)
     memory = foresee(meter or MlxMeter(), limit, needs.model_bytes or 0)
-    return Rendering(describe(document.entries, prefixes, needs.cost, memory), needs, memory)
+    described = describe(document.entries, prefixes, needs.cost, memory)
+    entries = (
+        replace(found, ignores_tools=_ignores_tools(entry, prefix, model, renderer))
+        for found, entry, prefix in zip(described, document.entries, prefixes, strict=True)
+    )
+    return Rendering(tuple(entries), needs, memory)
 
 
 def foresee(meter: Meter, limit: Limit, model_bytes: int) -> Memory:
@@ -220,6 +227,13 @@ def _find_needs(model: str, chunk_tokens: int, args: Any) -> Needs:
     except UnkeepableError as error:
         return Needs(problem=str(error), is_warmable=False)
     return Needs(found.model_bytes, found.cost)
+
+
+def _ignores_tools(entry: Entry, prefix: Prefix | RenderError, model: str, renderer: RequestPath) -> bool:
+    if not entry.tools or not isinstance(prefix, Prefix):
+        return False
+    bare = _render(replace(entry, tools=None), model, renderer)
+    return isinstance(bare, Prefix) and bare.tokens == prefix.tokens
 
 
 def _render(entry: Entry, model: str, renderer: RequestPath) -> Prefix | RenderError:

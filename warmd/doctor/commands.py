@@ -19,7 +19,7 @@ def start_command(*, has_file: bool, is_readable: bool, is_loaded: bool) -> str:
         return RESTART
     if has_file:
         return INSTALL if is_readable else INSTALL_MODEL
-    return "`warmd serve`"
+    return "`warmd serve --model M`"
 
 
 def restart_command(daemon_pid: int | None, job_pid: int | None) -> str:

@@ -23,7 +23,7 @@ Json = dict[str, Any]
 def check_daemon(
     status: Json | None,
     error: Exception | None,
-    start: str = "`warmd serve`",
+    start: str = "`warmd serve --model M`",
     *,
     is_hung: bool = False,
     again: str = RESTART,
