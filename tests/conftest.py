@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from collections.abc import Iterator
@@ -17,6 +18,12 @@ from warmd.settings import Settings
 # A busy machine is no fault.
 settings.register_profile("warmd", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("warmd")
+
+
+def pytest_collection_finish() -> None:
+    """Python's collector need not look at thousands of collected tests again and again: several ask it to."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
