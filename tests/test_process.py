@@ -20,6 +20,7 @@ from warmd.errors import CannotStartError
 from warmd.logs import Log
 from warmd.process import DaemonProcess, log_not_started, log_stopped
 from warmd.settings import Settings, StateSettings
+from warmd.signals import STOP_SIGNALS
 from warmd.testing import FakeEngine
 
 ENTRY = {"name": "a", "messages": [{"role": "system", "content": "Be brief."}]}
@@ -51,7 +52,7 @@ def written() -> Written:
     return Written()
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def stops() -> Iterator[None]:
     """The next stop would end the process of the tests."""
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
@@ -88,20 +89,21 @@ async def test_a_death_of_the_engine_is_told_once(tmp_path: Path, written: Writt
     assert (process.exit_code, process.stop_reason) == (1, "it is gone")
 
 
-async def test_what_ends_by_itself_is_not_ended_by_a_signal_that_asks_for_something_else(
-    tmp_path: Path, written: Written, stops: None
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+async def test_what_ends_by_itself_comes_to_its_last_line_whatever_a_first_signal_asks_for(
+    tmp_path: Path, written: Written, number: int
 ) -> None:
     await make(FaultyEngine(), tmp_path, written).run()
-    for number in (signal.SIGHUP, signal.SIGUSR1):
-        os.kill(os.getpid(), number)
-    # Nor is there a traceback of a ctrl-C: it forces, as after a stop.
-    assert signal.getsignal(signal.SIGINT) == signal.getsignal(signal.SIGTERM)
-    assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    for asked in (signal.SIGHUP, signal.SIGUSR1, number):
+        os.kill(os.getpid(), asked)
+    # Nor is there a traceback of a ctrl-C. The next one forces, as after a stop.
+    handlers = {getattr(signal.getsignal(each), "__name__", None) for each in STOP_SIGNALS}
+    assert handlers == {"_force"}
 
 
 @pytest.mark.parametrize("has_died", [True, False])
 async def test_a_stop_ends_with_zero_unless_the_engine_had_died_before(
-    tmp_path: Path, written: Written, stops: None, has_died: bool
+    tmp_path: Path, written: Written, has_died: bool
 ) -> None:
     (tmp_path / "p.json").write_text(json.dumps([ENTRY]))
     engine, told = FakeEngine(), []

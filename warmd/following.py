@@ -12,7 +12,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from warmd.daemon import Daemon
-from warmd.signals import SIGNALS, STOP_SIGNALS, Terminal, force_next_stop, meaning
+from warmd.signals import SIGNALS, STOP_SIGNALS, Terminal, force_next_stop, ignore_next_stop, meaning
 
 
 async def follow_signals(daemon: Daemon, tasks: TaskGroup) -> str:
@@ -22,20 +22,24 @@ async def follow_signals(daemon: Daemon, tasks: TaskGroup) -> str:
         daemon: Reads its file again, or logs how it is.
         tasks: Where it reads.
     """
-    terminal = Terminal(sys.stdout, sys.stderr)
+    terminal, is_asked = Terminal(sys.stdout, sys.stderr), False
     try:
         with anyio.open_signal_receiver(*SIGNALS) as signals:
             async for number in signals:
                 asked = meaning(number, terminal)
                 if asked == "stop":
+                    is_asked = True
                     break
                 if asked == "reload":
                     tasks.start_soon(daemon.reload)
                 else:
                     daemon.report()
     finally:
-        # Also where the process ends for another reason: it has a last line to write.
-        force_next_stop()
+        if is_asked:
+            force_next_stop()
+        else:
+            # The process ends for another reason, and has a last line to write.
+            ignore_next_stop()
     return signal.Signals(number).name
 
 

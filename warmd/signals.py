@@ -89,6 +89,16 @@ def force_next_stop() -> None:
         signal.signal(number, _force if number in STOP_SIGNALS else _ignore)
 
 
+def ignore_next_stop() -> None:
+    """The process is ending by itself: a signal to stop asks for no more than that; the next one forces."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        force_next_stop()
+
+    for number in SIGNALS:
+        signal.signal(number, stop if number in STOP_SIGNALS else _ignore)
+
+
 def _force(number: int, frame: FrameType | None) -> NoReturn:
     os._exit(128 + number)
 

@@ -209,7 +209,7 @@ def test_what_belongs_to_another_user_is_not_to_be_changed(tmp_path: Path) -> No
         (True, True, False, "install"),
         (True, False, False, "install --model M"),
         (False, False, True, "restart"),
-        (False, False, False, "serve"),
+        (False, False, False, "serve --model M"),
     ],
 )
 def test_what_starts_a_daemon(has_file: bool, is_readable: bool, is_loaded: bool, expected: str) -> None:
