@@ -84,7 +84,7 @@ async def test_a_death_of_the_engine_is_told_once(tmp_path: Path, written: Writt
     await process.run()
     assert (str(process.death), process.stop_reason) == ("it is gone", "")
     for _ in range(2):
-        process.report_death(EngineDiedError("it is gone"))
+        await process.report_death(EngineDiedError("it is gone"))
     assert [line["reason"] for line in written.lines("engine.died")] == ["it is gone"]
     assert (process.exit_code, process.stop_reason) == (1, "it is gone")
 

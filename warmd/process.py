@@ -15,7 +15,6 @@ from warmd.control.place import state_folder
 from warmd.control.run import Control
 from warmd.control.server import Handler
 from warmd.crash.quarantine import Quarantine, limit_name
-from warmd.crash.suspects import Suspect
 from warmd.daemon import Daemon
 from warmd.engines.base import Engine, EngineDiedError
 from warmd.errors import CannotStartError
@@ -72,7 +71,6 @@ class DaemonProcess:
         self.recent = Recent(rates or self._upkeep.emit)
         limit = limit_name(settings.memory.limit)
         self._quarantine = Quarantine(state if keeps else None, limit, self.recent)
-        self._broken_off: tuple[Suspect, ...] = ()
         self.daemon = Daemon(
             engine,
             prompts,
@@ -114,22 +112,21 @@ class DaemonProcess:
 
     async def _follow_signals(self, tasks: TaskGroup, on_stop: Callable[[], None]) -> None:
         self.stop_reason = await follow_signals(self.daemon, tasks)
-        self._broken_off = self._quarantine.warming
         on_stop()
         self._log(make_event("daemon.stopping", reason=self.stop_reason))
         tasks.cancel_scope.cancel()
 
-    def report_death(self, death: EngineDiedError) -> None:
+    async def report_death(self, death: EngineDiedError) -> None:
         """The process ends because the engine has died; told once."""
         if self.stop_reason != str(death):
             self.exit_code, self.stop_reason = 1, str(death)
             self._log(make_event("engine.died", reason=self.stop_reason))
+            await self._quarantine.engine_died()
 
     async def report_death_before_stop(self, death: EngineDiedError) -> None:
-        """The engine turns out to have died when a stop came: what the stop broke off counts as before."""
-        if self._broken_off:
-            self.report_death(death)
-            await self._quarantine.mark_again(self._broken_off)
+        """The engine turns out to have died when a stop came: that matters to what the stop broke off."""
+        if self._quarantine.broken_off:
+            await self.report_death(death)
 
 
 def log_stopped(log: Log, exit_code: int, reason: str) -> None:

@@ -78,11 +78,18 @@ async def test_no_mark_is_left_by_what_ends_as_it_should(tmp_path: Path) -> None
         assert marks(tmp_path) == []
 
 
-async def test_an_engine_that_dies_while_warming_leaves_the_mark(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [EngineDiedError("it lost another rank"), RuntimeError("in a step")])
+async def test_an_engine_that_dies_while_warming_has_the_mark_put_back(
+    tmp_path: Path, error: Exception
+) -> None:
     quarantine = Quarantine(tmp_path)
-    with pytest.raises(EngineDiedError):
+    async with quarantine.marked(KEY, MODEL, ["done"], 5):
+        pass
+    with pytest.raises(type(error)):
         async with quarantine.marked(KEY, MODEL, ["a"], 5):
-            raise EngineDiedError("it lost another rank")
+            raise error
+    assert marks(tmp_path) == []
+    await quarantine.engine_died()
     assert marks(tmp_path) == [("a",)]
 
 
@@ -106,17 +113,19 @@ async def edit(it: Running) -> None:
 
 
 async def test_what_a_stop_broke_off_is_marked_again_when_the_engine_turns_out_to_have_died(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quarantine = Quarantine(tmp_path)
     with anyio.CancelScope() as stop:
         async with quarantine.marked(KEY, MODEL, ["a"], 5):
-            broken_off = quarantine.warming
             stop.cancel()
             await anyio.sleep_forever()
     assert marks(tmp_path) == []
-    await quarantine.mark_again(broken_off)
+    await quarantine.engine_died()
     assert marks(tmp_path) == [("a",)]
+    # Long ago it is no matter.
+    monkeypatch.setattr(module, "JUST_NOW", -1.0)
+    assert quarantine.broken_off == ()
 
 
 @pytest.mark.parametrize("change", [leave, pause, unload, edit])

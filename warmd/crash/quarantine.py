@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,8 +11,8 @@ from pathlib import Path
 import anyio
 
 from warmd.blocking import Blocking
-from warmd.crash.suspects import Suspect, Suspects, read_suspects_json, suspects_json
-from warmd.engines.base import EngineDiedError, Identity
+from warmd.crash.suspects import KEPT, Suspect, Suspects, read_suspects_json, suspects_json
+from warmd.engines.base import Identity
 from warmd.events import Emit, make_event
 from warmd.files.state import read_json, write_json
 from warmd.memory.size import parse_limit
@@ -19,6 +20,8 @@ from warmd.memory.size import parse_limit
 FILE_NAME = "quarantine.json"
 MARK_SECONDS = 5.0
 """How long a warming waits for a disk that does not answer before it goes on without its mark."""
+JUST_NOW = 10.0
+"""Seconds: the time in which a stop may come before the death of the engine that it is for is noticed."""
 UNMARK_SECONDS = 1.0
 """How long to wait for a mark to go: a stop waits as well."""
 
@@ -67,6 +70,7 @@ class Quarantine:
             if any(suspect.cause == mark.cause for mark in self._written.warming):
                 self._tell(suspect)
         self._disk = Blocking(MARK_SECONDS)
+        self._broken_off: deque[tuple[float, Suspect]] = deque(maxlen=KEPT)
 
     def _tell(self, suspect: Suspect) -> None:
         for name in suspect.entries:
@@ -92,34 +96,35 @@ class Quarantine:
     ) -> AsyncIterator[None]:
         """Have it on disk that a prefix is being warmed, before the block and until its end.
 
-        A block that succeeds clears the prefix of what happened before. An engine that dies in it ends the
-        process, or has lost another one: the mark stays.
+        A block that succeeds clears the prefix of what happened before.
         """
         suspect = self._suspect(key, identity, entries, tokens)
         self._suspects = self._suspects.begin(suspect)
-        has_died = False
+        is_done = False
         try:
             await self.save()
             yield
-            self._suspects = self._suspects.clear(suspect.cause)
-        except EngineDiedError:
-            has_died = True
-            raise
+            self._suspects, is_done = self._suspects.clear(suspect.cause), True
         finally:
-            if not has_died:
-                self._suspects = self._suspects.stop(suspect.cause)
-                # Also on the way out: a mark that stays is taken for an abrupt end.
-                with anyio.move_on_after(UNMARK_SECONDS, shield=True):
-                    await self.save()
+            self._suspects = self._suspects.stop(suspect.cause)
+            if not is_done:
+                self._broken_off.append((time.monotonic(), suspect))
+            # Also on the way out: a mark that stays is taken for an abrupt end.
+            with anyio.move_on_after(UNMARK_SECONDS, shield=True):
+                await self.save()
 
     @property
-    def warming(self) -> tuple[Suspect, ...]:
-        """What is being warmed just now."""
-        return self._suspects.warming
+    def broken_off(self) -> tuple[Suspect, ...]:
+        """What was being warmed until just now, and did not come to its end."""
+        since = time.monotonic() - JUST_NOW
+        return tuple(suspect for at, suspect in self._broken_off if at >= since)
 
-    async def mark_again(self, suspects: Collection[Suspect]) -> None:
-        """Put back the marks of what a stop has broken off: the engine had died before it."""
-        for suspect in suspects:
+    async def engine_died(self) -> None:
+        """The engine has died: to what was being warmed it is as if the process had been killed.
+
+        That may be noticed only when the warming has failed or been stopped for it.
+        """
+        for suspect in self.broken_off:
             self._suspects = self._suspects.begin(suspect)
         await self.save()
 

@@ -101,7 +101,7 @@ class Desk:
             self._step(queue[0], queue)
 
     def _failed(self, job: Job[Any], error: Exception) -> None:
-        _forget_frames(error)
+        forget_frames(error)
         _finish(job.done, error=error)
 
     def fail_all(self, error: Exception) -> None:
@@ -122,8 +122,8 @@ class Desk:
         try:
             result = job.step()
         except Exception as error:  # noqa: BLE001 - the engine's thread serves others too
-            queue.popleft()
             self._failed(job, error)
+            queue.popleft()
             return
         if result is not None:
             queue.popleft()
@@ -146,7 +146,7 @@ def abandon(job: Job[Any]) -> None:
             job.abandon()
 
 
-def _forget_frames(error: BaseException | None) -> None:
+def forget_frames(error: BaseException | None) -> None:
     """Whoever gets an error may keep it, and with it all state that the job's frames hold."""
     while error is not None:
         traceback.clear_frames(error.__traceback__)

@@ -225,7 +225,7 @@ class Host:
         accepting.start()
         await process.run()
         if process.death is not None and self._room.is_started:
-            process.report_death(process.death)
+            await process.report_death(process.death)
         await self._stop(http_server, generator)
         await self._end(process, generator, provider.cli_args)
 

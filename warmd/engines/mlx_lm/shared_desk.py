@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from warmd.engines.base import NoRoomError
-from warmd.engines.mlx_lm.desk import Desk, Job, abandon
+from warmd.engines.mlx_lm.desk import Desk, Job, abandon, forget_frames
 from warmd.engines.mlx_lm.ranks import Ranks
 
 
@@ -91,9 +91,11 @@ class SharedDesk(Desk):
         return Turn(job.number, is_abandoned, job.order)
 
     def _failed(self, job: Job[Any], error: Exception) -> None:
-        super()._failed(job, error)
         if job.order is not None and not isinstance(error, NoRoomError):
+            # Whoever waits for it hears that the engine has died, as all others do.
+            forget_frames(error)
             raise RankError(error) from None
+        super()._failed(job, error)
 
     def _follow(self, turn: Turn | None) -> bool:
         if turn is None:

@@ -197,7 +197,7 @@ class Host:
     async def _run(self, process: DaemonProcess) -> None:
         await process.run(self._stop)
         if process.death is not None:
-            process.report_death(process.death)
+            await process.report_death(process.death)
         self._stop()
 
     def _stop(self) -> None:
