@@ -229,15 +229,20 @@ sys.exit(main(["check", "x.json"]))
 """
 
 
-def test_ctrl_c_while_a_command_is_imported_is_no_traceback(tmp_path: Path) -> None:
+def run_code(code: str, home: Path) -> tuple[int, str, str]:
+    """How a program of a few lines ends."""
     done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED],
-        env=make_environment(tmp_path),
+        [sys.executable, "-c", code],
+        env=make_environment(home),
         capture_output=True,
         text=True,
         timeout=60,
     )
-    assert outcome(done) == (130, "", "")
+    return outcome(done)
+
+
+def test_ctrl_c_while_a_command_is_imported_is_no_traceback(tmp_path: Path) -> None:
+    assert run_code(INTERRUPTED, tmp_path) == (130, "", "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -246,11 +251,4 @@ def test_a_daemon_that_is_stopped_while_it_is_imported_ends_with_zero(
     command: str, number: signal.Signals, tmp_path: Path
 ) -> None:
     code = INTERRUPTED.replace("SIGINT", number.name).replace("check", command)
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=make_environment(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert outcome(done) == (0, "", "")
+    assert run_code(code, tmp_path) == (0, "", "")

@@ -115,9 +115,7 @@ async def _measure(order: Order, args: argparse.Namespace) -> BenchResult:
 
     if args.compare is None:
         return await measure(order)
-    key = read_api_key(
-        args.api_key_env, expand_home(args.api_key_file) if args.api_key_file is not None else None
-    )
+    key = read_api_key(args.api_key_env, args.api_key_file)
     async with ChatServer(parse_base_url(args.compare, "--compare"), api_key=key) as other:
         model = await _model_of(other, args.compare_model)
         return await measure(replace(order, other=(other, model)))

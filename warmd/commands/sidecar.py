@@ -49,9 +49,7 @@ def run(args: argparse.Namespace) -> int:
 
     settings = load_settings()
     base_url = parse_base_url(args.base_url)
-    api_key = read_api_key(
-        args.api_key_env, expand_home(args.api_key_file) if args.api_key_file is not None else None
-    )
+    api_key = read_api_key(args.api_key_env, args.api_key_file)
     prompts = expand_home(args.prompts or settings.prompts.path).absolute()
     level: Any = (args.log_level or settings.log.level).lower()
     log = open_log(sys.stderr, settings, level=level)

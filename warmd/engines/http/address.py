@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
+from os import PathLike
 
 import httpx2
 
+from warmd.config import expand_home
 from warmd.errors import UsageError
 
 LAST_PORT = 65535
@@ -39,7 +40,7 @@ def parse_base_url(text: str, flag: str = "--base-url") -> str:
 
 
 def read_api_key(
-    variable: str | None, file: Path | None, environment: Mapping[str, str] | None = None
+    variable: str | None, file: str | PathLike[str] | None, environment: Mapping[str, str] | None = None
 ) -> str | None:
     """The key from an environment variable or a file, or None where neither is named.
 
@@ -52,15 +53,16 @@ def read_api_key(
             raise UsageError(f"--api-key-env: there is no variable {variable}")
         return _checked(environment[variable], variable)
     if file is not None:
+        path = expand_home(os.fspath(file))
         try:
-            with file.open("rb") as opened:
+            with path.open("rb") as opened:
                 # Not all of what may have no end.
                 text = opened.read(4 * LONGEST_KEY).decode("utf-8-sig")
         except OSError as error:
-            raise UsageError(f"--api-key-file: {file}: {error.strerror or error}") from None
+            raise UsageError(f"--api-key-file: {path}: {error.strerror or error}") from None
         except UnicodeDecodeError:
-            raise UsageError(f"--api-key-file: {file}: expected text") from None
-        return _checked(text, str(file))
+            raise UsageError(f"--api-key-file: {path}: expected text") from None
+        return _checked(text, str(path))
     return None
 
 

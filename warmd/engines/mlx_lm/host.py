@@ -227,9 +227,12 @@ class Host:
         if process.death is not None and self._room.is_started:
             await process.report_death(process.death)
         await self._stop(http_server, generator)
-        await self._end(process, generator, provider.cli_args)
+        await self._finish(process, generator, provider.cli_args)
 
-    async def _end(self, process: DaemonProcess, generator: WarmingResponseGenerator, args: Any) -> NoReturn:
+    async def _finish(
+        self, process: DaemonProcess, generator: WarmingResponseGenerator, args: Any
+    ) -> NoReturn:
+        """What the end means, once everything has stopped."""
         if process.death is not None and not self._room.is_started:
             raise ModelError(missing_model(args.model, args.draft_model), hub_reason(str(process.death)))
         if self._room.death is not None:
