@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from warmd.control.run import Control, control_of
@@ -75,6 +76,21 @@ async def test_an_unexpected_fault_of_the_daemon_ends_the_process_with_one(
     assert process.stop_reason == "the daemon ended with an unexpected error"
     assert "LookupError" in written.stream.getvalue()
     assert "secret" not in written.stream.getvalue()
+
+
+async def test_nothing_is_to_be_asked_before_it_says_that_it_has_started_nor_once_it_stops(
+    tmp_path: Path, written: Written
+) -> None:
+    process = make(FakeEngine(), tmp_path, written)
+    told = [process.problem]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(process.run, lambda: told.append(process.problem))
+        while process.problem is not None:
+            assert written.lines("daemon.started") == []
+            await anyio.lowlevel.checkpoint()
+        assert len(written.lines("daemon.started")) == 1
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert told == ["the server is starting", "the server is stopping"]
 
 
 async def test_a_death_of_the_engine_is_told_once(tmp_path: Path, written: Written) -> None:

@@ -60,6 +60,10 @@ class Daemon:
         clock: The local time, without a zone.
         quarantine: What ended the process before; without one nothing is remembered.
         best_rate: The best tokens per second that a model has prefilled here, or None.
+
+    Attributes:
+        traffic: What is known of requests.
+        is_running: It has said that it has started.
     """
 
     def __init__(
@@ -88,6 +92,7 @@ class Daemon:
         self._started = time.monotonic()
         self._tasks: TaskGroup
         self._is_ready = self._is_resumed = False
+        self.is_running = False
         self._last_model: str | None = None
         self._generation = 0
         self._turnstile = Turnstile(self._settings.warm.concurrency, self._fill)
@@ -195,6 +200,7 @@ class Daemon:
             EngineDiedError: The engine cannot go on.
         """
         self._tell.started(self._reloader.path, type(self._engine).__name__)
+        self.is_running = True
         died: list[EngineDiedError] = []
         try:
             async with anyio.create_task_group() as tasks:

@@ -116,6 +116,14 @@ class DaemonProcess:
         self._log(make_event("daemon.stopping", reason=self.stop_reason))
         tasks.cancel_scope.cancel()
 
+    @property
+    def problem(self) -> str | None:
+        """Why nothing should be asked of this process now, in one line, or None. From any thread."""
+        if self.stop_reason:
+            return "the server is stopping"
+        # Commands are taken, and the log has begun.
+        return None if self.daemon.is_running else "the server is starting"
+
     async def report_death(self, death: EngineDiedError) -> None:
         """The process ends because the engine has died; told once."""
         if self.stop_reason != str(death):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import select
 import signal
 import socket
 import subprocess
@@ -65,7 +66,6 @@ class Server:
             command,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
             cwd=cwd,
             # What starts other processes is killed with them.
             start_new_session=is_group,
@@ -81,17 +81,41 @@ class Server:
             },
         )
         self.is_group = is_group
-        self.lines: list[str] = []
+        self._lines: list[str] = []
+        self._partial = b""
+        self._has_ended = False
+        self._lock = threading.Lock()
         self._events: queue.Queue[Json | None] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
+    @property
+    def lines(self) -> list[str]:
+        """All log lines that it has written by now, read or not."""
+        self._take()
+        return self._lines
+
     def _read(self) -> None:
         assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.lines.append(line)
-            self._events.put(_parse(line))
-        self._events.put(None)
+        while not self._has_ended:
+            select.select([self.process.stderr], [], [])
+            self._take()
+
+    def _take(self) -> None:
+        """Read what there is. From any thread, so that none waits for another one's turn."""
+        assert self.process.stderr is not None
+        with self._lock:
+            while not self._has_ended and select.select([self.process.stderr], [], [], 0)[0]:
+                data = os.read(self.process.stderr.fileno(), 65_536)
+                *lines, self._partial = (self._partial + data).split(b"\n")
+                if not data and self._partial:
+                    lines, self._partial = [self._partial], b""
+                for line in lines:
+                    self._lines.append(line.decode() + "\n")
+                    self._events.put(_parse(self._lines[-1]))
+                if not data:
+                    self._has_ended = True
+                    self._events.put(None)
 
     def wait_for(self, event: str, **fields: Any) -> Json:
         """The next log line with this event and these fields; lines before it are skipped."""
@@ -107,7 +131,7 @@ class Server:
                 return found
 
     def seen(self, event: str) -> list[Json]:
-        """All log lines so far with this event."""
+        """All log lines with this event that it has written by now."""
         return [line for line in map(_parse, list(self.lines)) if line["event"] == event]
 
     def post(self, path: str, body: Any) -> tuple[int, Any]:

@@ -34,7 +34,7 @@ def test_a_signal_stops_an_idle_server_with_zero(
         stopped = server.seen("daemon.stopped")
         assert [(line["exit_code"], line["reason"]) for line in stopped] == [(0, signal.Signals(number).name)]
         assert server.process.stdout is not None
-        assert server.process.stdout.read() == ""
+        assert server.process.stdout.read() == b""
 
 
 @pytest.mark.parametrize("delay", [0.5, 1.2, 2.0])

@@ -17,8 +17,8 @@ from warmd.settings import Settings
 
 ALIVE: Any = SimpleNamespace(is_healthy=True)
 DEAD: Any = SimpleNamespace(is_healthy=False)
-RUNNING: Any = SimpleNamespace(stop_reason="")
-STOPPING: Any = SimpleNamespace(stop_reason="SIGTERM")
+RUNNING: Any = SimpleNamespace(problem=None)
+STOPPING: Any = SimpleNamespace(problem="the server is stopping")
 
 
 @pytest.fixture

@@ -246,8 +246,8 @@ class Host:
 
     def _problem(self, process: DaemonProcess, generator: WarmingResponseGenerator) -> str | None:
         """Why no request can be taken now, in one line, or None. From any thread."""
-        if process.stop_reason:
-            return "the server is stopping"
+        if process.problem is not None:
+            return process.problem
         if self._room.death is not None or not generator.is_healthy:
             return "the engine has died"
         return None if self._room.is_started else "the model is being loaded"

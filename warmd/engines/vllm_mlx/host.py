@@ -229,8 +229,8 @@ class Host:
 
     def _problem(self, process: DaemonProcess) -> str | None:
         """Why no request can be taken now, in one line, or None. From any thread."""
-        if process.stop_reason:
-            return "the server is stopping"
+        if process.problem is not None:
+            return process.problem
         engine = self._current()
         # One that is not loaded is loaded by the next request.
         return None if engine is None or engine.is_healthy() else "the engine has died"
