@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.patience import PATIENCE, eventually
 from warmd.blocking import Blocking
 from warmd.events import Event
 from warmd.prompts import Document, load_document
@@ -29,7 +30,7 @@ class Stuck:
     def __call__(self, path: Path, **more: Any) -> Document:
         """Load, once there is an answer."""
         self.calls += 1
-        self.answer.wait(20)
+        self.answer.wait(PATIENCE)
         return load_document(path, **more)
 
 
@@ -42,9 +43,7 @@ class Following:
         self.reloader = Reloader(path, settings, emit=self.events.append, on_change=lambda: None, load=load)
 
     async def until(self, *names: str) -> None:
-        with anyio.fail_after(20):
-            while [event.name for event in self.events] != list(names):  # noqa: ASYNC110
-                await anyio.sleep(0.01)
+        await eventually(lambda: [event.name for event in self.events] == list(names))
 
 
 @pytest.fixture
@@ -60,10 +59,10 @@ async def test_what_is_stuck_is_given_up_and_holds_one_thread_however_often_it_i
     before = threading.active_count()
     for _ in range(5):
         with pytest.raises(TimeoutError):
-            await blocking.run(answer.wait, 20)
+            await blocking.run(answer.wait, PATIENCE)
     assert threading.active_count() <= before + 1
     answer.set()
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE):
         while True:
             try:
                 assert await blocking.run(lambda: "done") == "done"
@@ -99,7 +98,7 @@ async def test_the_last_good_document_stays_and_a_stop_does_not_wait(path: Path)
     load = Stuck()
     load.answer.set()
     it = Following(path, load)
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(it.reloader.run)
             await it.until("prompts.accepted")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.terminal import make_environment, outcome, warmd
+from tests.patience import PATIENCE
 from warmd import __version__
 
 HEAVY = (
@@ -236,7 +237,7 @@ def run_code(code: str, home: Path) -> tuple[int, str, str]:
         env=make_environment(home),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     return outcome(done)
 

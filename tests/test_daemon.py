@@ -14,6 +14,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from tests.patience import PATIENCE
 from warmd.crash.quarantine import Quarantine
 from warmd.daemon import Daemon
 from warmd.disk.status import DiskStatus
@@ -70,7 +71,7 @@ class Running:
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait for events until something holds."""
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             while not holds():
                 self._news = anyio.Event()
                 with anyio.move_on_after(0.05):
@@ -555,7 +556,7 @@ async def test_a_dead_engine_ends_the_daemon(path: Path) -> None:
         await it.applied(1)
         it.engine.die("gone")
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(die)
             with pytest.raises(EngineDiedError, match="gone"):
@@ -567,7 +568,7 @@ async def test_an_engine_that_dies_in_mid_warm_ends_the_daemon(path: Path) -> No
     engine.fail_warm("a", EngineDiedError("gone"))
     it = Running(path, engine, 1)
     it.save(entry("a"))
-    with anyio.fail_after(10), pytest.raises(EngineDiedError):
+    with anyio.fail_after(PATIENCE), pytest.raises(EngineDiedError):
         await it.daemon.run()
     assert it.named("entry.failed") == []
 

@@ -14,6 +14,7 @@ import anyio.lowlevel
 import pytest
 
 import warmd
+from tests.patience import PATIENCE, eventually
 from tests.toys import make_tokenizer
 from warmd.settings import Settings, WatchSettings
 
@@ -53,10 +54,7 @@ def save(path: Path, *contents: str) -> None:
 
 async def states(daemon: warmd.Daemon, *expected: str) -> None:
     """Wait until the entries are in these states."""
-    with anyio.fail_after(20):
-        # The daemon offers no event to wait for from outside.
-        while tuple(entry.state for entry in daemon.statistics().entries) != expected:  # noqa: ASYNC110
-            await anyio.sleep(0.01)
+    await eventually(lambda: tuple(entry.state for entry in daemon.statistics().entries) == expected)
 
 
 SETTINGS = Settings(watch=WatchSettings(settle=0.01, ceiling=0.1, rehash=0.2))
@@ -96,7 +94,7 @@ async def test_events_go_to_the_standard_logger(tmp_path: Path, caplog: pytest.L
 
 
 async def test_leaving_the_block_ends_the_daemon_at_once(tmp_path: Path) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE):
         async with warmd.attach(Host(), tmp_path / "missing.json", SETTINGS):
             await anyio.sleep(0.05)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from warmd.control.place import state_folder
 from warmd.errors import UsageError
 from warmd.logfile import LogFile, log_file_path, open_log_file
@@ -216,7 +217,7 @@ log.write("x.happened", "info", number=3)
 
 def test_a_full_disk_leaves_no_half_lines(tmp_path: Path) -> None:
     path = tmp_path / "warmd.jsonl"
-    subprocess.run([sys.executable, "-c", SCRIPT, str(path)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", SCRIPT, str(path)], check=True, timeout=PATIENCE)
     assert numbers(path) == [1, 3]
     assert events(path.read_text()) == ["x.happened", "x.happened", "log.dropped"]
 

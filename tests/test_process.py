@@ -14,6 +14,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from tests.patience import eventually
 from warmd.control.run import Control, control_of
 from warmd.crash.quarantine import read_suspects
 from warmd.engines.base import EngineDiedError
@@ -129,8 +130,7 @@ async def test_a_stop_ends_with_zero_unless_the_engine_had_died_before(
         process = DaemonProcess(engine, tmp_path / "p.json", settings, written.log, control, url="http://x")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(process.run, lambda: told.append(process.stop_reason))
-            while not read_suspects(tmp_path / "s").warming:  # noqa: ASYNC110 - a disk tells nobody
-                await anyio.sleep(0.01)
+            await eventually(lambda: read_suspects(tmp_path / "s").warming)
             os.kill(os.getpid(), signal.SIGTERM)
         assert (told, process.exit_code) == (["SIGTERM"], 0)
         assert read_suspects(tmp_path / "s").warming == ()

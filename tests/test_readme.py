@@ -14,6 +14,7 @@ import pytest
 import uvicorn
 
 import warmd
+from tests.patience import PATIENCE, eventually
 from tests.serving.process import free_port
 from tests.test_embed import RULES, Host
 from warmd.cli import make_parser
@@ -60,9 +61,7 @@ async def test_its_host_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     source = blocks("python")[0].replace("...", "await wait_until_warm(daemon)")
 
     async def wait_until_warm(daemon: warmd.Daemon) -> None:
-        with anyio.fail_after(20):
-            while [entry.state for entry in daemon.statistics().entries] != ["warm"]:  # noqa: ASYNC110
-                await anyio.sleep(0.01)
+        await eventually(lambda: [entry.state for entry in daemon.statistics().entries] == ["warm"])
 
     namespace["wait_until_warm"] = wait_until_warm
     exec(compile(source, "README.md", "exec"), namespace)
@@ -84,10 +83,9 @@ async def test_its_fastapi_example_runs(tmp_path: Path, monkeypatch: pytest.Monk
     server = uvicorn.Server(uvicorn.Config(namespace["app"], port=port, log_level="critical"))
     async with anyio.create_task_group() as tasks, httpx2.AsyncClient() as client:
         tasks.start_soon(server.serve)
-        with anyio.fail_after(20):
-            while not server.started:  # noqa: ASYNC110 - it offers no event
-                await anyio.sleep(0.01)
-            url = f"http://127.0.0.1:{port}/warm"
+        await eventually(lambda: server.started)
+        url = f"http://127.0.0.1:{port}/warm"
+        with anyio.fail_after(PATIENCE):
             while (await client.get(url)).json() != {"#0": "warm"}:  # noqa: ASYNC110
                 await anyio.sleep(0.01)
         server.should_exit = True

@@ -7,6 +7,7 @@ import threading
 import anyio
 import pytest
 
+from tests.patience import PATIENCE
 from warmd.engines.base import Engine, EngineDiedError, Held, Identity, LiveRequest, Warmed
 from warmd.errors import NotWarmableError
 from warmd.prompts.document import Entry
@@ -116,7 +117,7 @@ async def test_a_loss_is_announced_even_before_anyone_waits() -> None:
     engine = FakeEngine()
     await warm(engine, make_entry())
     engine.lose("one")
-    with anyio.fail_after(1):
+    with anyio.fail_after(PATIENCE):
         await engine.changed()
     assert engine.held() == {}
 

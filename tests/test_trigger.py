@@ -6,6 +6,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from tests.patience import PATIENCE
 from warmd.trigger import Signal
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +38,7 @@ async def test_any_number_of_sets_wakes_once() -> None:
 
 async def test_a_set_during_the_wait_wakes_the_waiter() -> None:
     signal = Signal()
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(signal.wait)
             await anyio.lowlevel.checkpoint()

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from tests.explain.examples import Json, system, tool, user
+from tests.patience import PATIENCE
 from tests.test_daemon import Running, entry, running
 from warmd.capture.handler import capture_handler, refuse_capture
 from warmd.control.errors import ControlError
@@ -47,7 +48,7 @@ class Capturing:
 
 async def captured(it: Running, *requests: LiveRequest, **arguments: Any) -> Capturing:
     capturing = Capturing(it, **arguments)
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(capturing.run)
             await it.until(lambda: bool(it.daemon.traffic.listeners._open))

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 import anyio
 import pytest
 
+from tests.patience import PATIENCE
 from warmd.clock import DayWatch
 from warmd.clock.fake import FakeClock
 
@@ -39,7 +40,7 @@ class Watched:
 
     async def until_looked(self, times: int = 3) -> None:
         goal = self.looks + times
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE):
             while self.looks < goal:
                 self._looked = anyio.Event()
                 await self._looked.wait()
@@ -143,6 +144,6 @@ async def test_midnight_is_not_slept_through_by_a_long_nap() -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watch.run)
         watch.follow([TODAY])
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE):
             await noticed.wait()
         tasks.cancel_scope.cancel()

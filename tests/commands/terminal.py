@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.patience import PATIENCE
+
 
 def warmd(*args: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run ``python -m warmd`` with a settings file that does not exist unless one is named."""
@@ -17,7 +19,7 @@ def warmd(*args: str, cwd: Path, **environment: str) -> subprocess.CompletedProc
         env=make_environment(cwd, **environment),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
     )
 
 

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,8 @@ import psutil
 import pytest
 
 from tests.engines.http.scripted import Script, scripted, usage
-from tests.serving.process import PATIENCE, write
+from tests.patience import PATIENCE, wait_until
+from tests.serving.process import write
 from warmd.bench.report import report
 from warmd.bench.requests import cold_request, prompts_file, tail_request, user_text, warm_request
 from warmd.bench.result import HOW, BenchResult, EntryResult, Interference, Times
@@ -36,7 +36,7 @@ def warmd(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "HF_HUB_OFFLINE": "1"},
         capture_output=True,
         text=True,
-        timeout=2 * PATIENCE,
+        timeout=PATIENCE,
     )
 
 
@@ -152,9 +152,7 @@ def test_a_signal_ends_it_and_the_server_that_it_started(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    deadline = time.monotonic() + PATIENCE
-    while not list((tmp_path / "t").glob("warmd-bench-*/state/*")) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: list((tmp_path / "t").glob("warmd-bench-*/state/*")))
     (server,) = psutil.Process(bench.pid).children()
     bench.send_signal(number)
     out, told = bench.communicate(timeout=PATIENCE)

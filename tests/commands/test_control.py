@@ -17,6 +17,7 @@ import pytest
 
 from tests.commands.terminal import make_environment, outcome, warmd
 from tests.control.daemon_thread import LiveDaemon, live_daemon
+from tests.patience import PATIENCE
 from tests.test_cli import HEAVY
 from tests.test_daemon import entry
 from warmd.engines.base import LiveRequest
@@ -189,7 +190,7 @@ def test_watch_goes_on_until_it_is_interrupted(state: Path, prompts: Path) -> No
         while not json.loads(watching.stdout.readline())["paused"]:
             pass
         watching.send_signal(signal.SIGINT)
-        assert watching.wait(60) == 0
+        assert watching.wait(PATIENCE) == 0
         assert watching.stderr.read() == b""
 
 
@@ -198,7 +199,7 @@ def test_a_watch_that_no_terminal_shows_ends_with_the_daemon(state: Path, prompt
         watching = watch(state, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         assert watching.stdout is not None
         assert watching.stdout.readline().startswith(b"fake (warmd ")
-    _, errors = watching.communicate(timeout=60)
+    _, errors = watching.communicate(timeout=PATIENCE)
     assert watching.returncode == 4
     assert errors.startswith(b"warmd: no daemon is running")
 
@@ -216,7 +217,7 @@ def test_a_watch_on_a_terminal_survives_a_restart_of_the_daemon(state: Path, pro
         watching.send_signal(signal.SIGINT)
         # It takes back what it did to the terminal.
         read_until(ours, b"\x1b[?1049l")
-        assert watching.wait(60) == 0
+        assert watching.wait(PATIENCE) == 0
     os.close(ours)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.patience import PATIENCE
 from tests.test_daemon import Running, entry, running
 from warmd.again import UnknownEntryError
 from warmd.control.errors import ControlError
@@ -26,7 +27,7 @@ def path(tmp_path: Path) -> Path:
 
 async def ask(it: Running, command: str, **arguments: Any) -> Any:
     """What a handler answers, through JSON."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE):
         return json.loads(json.dumps(await make_handlers(it.daemon)[command](arguments)))
 
 

@@ -16,6 +16,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from tests.patience import PATIENCE
 from warmd.control.client import ask_at
 from warmd.control.errors import AnotherDaemonError, ControlFailedError, NoSocketError
 from warmd.control.folder import claimed
@@ -55,7 +56,7 @@ def events_of(folder: Path) -> list[tuple[str, Any]]:
 
 async def _events_of(folder: Path) -> list[tuple[str, Any]]:
     events: list[Event] = []
-    with anyio.fail_after(10), control_of(folder, events.append) as control:
+    with anyio.fail_after(PATIENCE), control_of(folder, events.append) as control:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(control.serve, HANDLERS)
             while not (any(event.name == "control.failed" for event in events) or await answers(folder)):  # noqa: ASYNC110

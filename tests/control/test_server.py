@@ -17,6 +17,7 @@ import anyio.to_thread
 import pytest
 from anyio.abc import SocketStream
 
+from tests.patience import PATIENCE
 from warmd.control.client import ask_at
 from warmd.control.errors import ControlError, ControlFailedError, NoDaemonError, NoSocketError
 from warmd.control.protocol import LONGEST_REQUEST
@@ -62,7 +63,7 @@ def path(tmp_path: Path) -> Path:
 @asynccontextmanager
 async def serving(path: Path, *, idle_seconds: float = 10.0, **more: Handler) -> AsyncIterator[None]:
     """A server, and the proof that it still answers at the end."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
             await tasks.start(ControlServer(path, HANDLERS | more, idle_seconds=idle_seconds).run)
             yield

@@ -16,6 +16,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from tests.patience import PATIENCE, eventually
 from tests.test_daemon import Running, entry
 from warmd.crash import quarantine as module
 from warmd.crash.quarantine import FILE_NAME, Quarantine, read_suspects
@@ -146,7 +147,7 @@ async def test_what_is_cut_short_while_its_mark_is_written_leaves_none(
 
     def write_slowly(path: Path, value: Any) -> None:
         is_writing.set()
-        assert may_write.wait(10)
+        assert may_write.wait(PATIENCE)
         write_json(path, value)
 
     monkeypatch.setattr(module, "write_json", write_slowly)
@@ -156,7 +157,7 @@ async def test_what_is_cut_short_while_its_mark_is_written_leaves_none(
         async with quarantine.marked(KEY, MODEL, ["a"], 5):
             await anyio.sleep_forever()
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(warm)
             await anyio.to_thread.run_sync(is_writing.wait)
@@ -282,7 +283,7 @@ async def test_a_disk_that_does_not_answer_is_not_waited_for(
     answer = threading.Event()
 
     def write_late(path: Path, value: Any) -> None:
-        answer.wait(20)
+        answer.wait(PATIENCE)
         write_json(path, value)
 
     # No disk can be told to hang.
@@ -295,10 +296,8 @@ async def test_a_disk_that_does_not_answer_is_not_waited_for(
         async with quarantine.marked(KEY, MODEL, ["a"], 3):
             assert not (tmp_path / FILE_NAME).exists()
     answer.set()
-    with anyio.fail_after(10):
-        # What it writes at last is not what was true when it was asked.
-        while not (tmp_path / FILE_NAME).exists() or marks(tmp_path):  # noqa: ASYNC110
-            await anyio.sleep(0.01)
+    # What it writes at last is not what was true when it was asked.
+    await eventually(lambda: (tmp_path / FILE_NAME).exists() and not marks(tmp_path))
     assert [event.fields["reason"] for event in events] == [f"{tmp_path}: no answer within 0.05 s"]
 
 

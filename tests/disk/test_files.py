@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.disk.made import make_piece
+from tests.patience import PATIENCE
 from warmd.disk.errors import LockedError
 from warmd.disk.files import LOCK_NAME, Files
 from warmd.disk.shelf import Shelf
@@ -155,7 +156,9 @@ with files.locked():
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_process_that_is_killed_leaves_a_usable_folder(files: Files, step: str) -> None:
-    done = subprocess.run([sys.executable, "-c", SCRIPT, str(files.folder), step], check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(files.folder), step], check=False, timeout=PATIENCE
+    )
     assert done.returncode == -signal.SIGKILL
     shelf = Shelf(files)
     assert shelf.refresh() == []

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.disk.made import IDENTITY, Told, feed, make_piece, put
+from tests.patience import PATIENCE, wait_until
 from warmd.disk.errors import NotNowError
 from warmd.disk.files import Files
 from warmd.disk.identity import digest_of
@@ -19,7 +20,6 @@ from warmd.disk.shelf import Shelf
 from warmd.disk.writer import Piece, Wanted, Writer, WriterSettings
 from warmd.radix import pack
 
-PATIENCE = 20.0
 DAY = 24 * 3600.0
 A, B, C = (make_piece([number, 1], size=1000, now=time.time()) for number in range(3))
 SIZE = A.record.nbytes
@@ -58,10 +58,7 @@ class Disk:
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Wait for something."""
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < deadline, self.told.events
-            time.sleep(0.005)
+        wait_until(condition)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from tests.patience import PATIENCE
 from tests.toys import CHATML, make_tokenizer
 from warmd.engines.base import Held, Identity, Warmed
 from warmd.engines.host import HostEngine, UnfinishedStreamError
@@ -170,7 +171,7 @@ async def test_another_tokenizer_is_another_model() -> None:
     engine = HostEngine(host, poll_seconds=0.001)
     await warm(engine, make_entry())
     host.tokenizer, host.model_name = make_tokenizer(template="{# new #}" + CHATML), "other"
-    with anyio.fail_after(2):
+    with anyio.fail_after(PATIENCE):
         await engine.changed()
     assert (Identity("other", 2), {}) == (engine.identity, engine.held())
     assert (await warm(engine, make_entry())).new_tokens == 0

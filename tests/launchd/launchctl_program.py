@@ -6,7 +6,8 @@ starts each process in `/`, with the plist's environment and the job's name (and
 itself). It does not restart what fails: launchd waits 30 s.
 
 Environment: `FAKE_LAUNCHD`, the folder; its `answers.json` may hold exit codes to give first, by subcommand
-and target, as in `{"bootstrap gui/501": [5, 5]}`; `calls` has every call, a line each.
+and target, as in `{"bootstrap gui/501": [5, 5]}`; `calls` has every call, a
+line each. While there is a file `lingers`, no job that was booted out is gone.
 """
 
 from __future__ import annotations
@@ -175,6 +176,8 @@ def supervise(path: Path) -> int:
         while read(path)["wanted"] == "run":
             time.sleep(0.02)
         if read(path)["wanted"] == "out":
+            while (FOLDER / "lingers").exists():
+                time.sleep(0.02)
             path.unlink()
             return 0
 

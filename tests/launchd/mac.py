@@ -6,12 +6,12 @@ import json
 import os
 import plistlib
 import sys
-import time
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
 from tests.commands.terminal import warmd
+from tests.patience import wait_until
 from tests.serving.process import free_port
 from warmd.launchd.places import LABEL
 
@@ -67,8 +67,7 @@ class Mac:
     def wait_for_end(self) -> None:
         """Until the service's process has ended."""
         job = self.launchd / f"gui+{UID}+{LABEL}.json"
-        while json.loads(job.read_text())["exit"] is None:
-            time.sleep(0.02)
+        wait_until(lambda: json.loads(job.read_text())["exit"] is not None)
 
 
 def read_plist(path: Path) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import pytest
 
 from tests.commands.terminal import make_environment, outcome
 from tests.launchd.mac import UID, Mac, read_plist
+from tests.patience import PATIENCE, wait_until
 from tests.serving.process import free_port
 from warmd.launchd.hold import HELD
 from warmd.launchd.replace import NO_SERVICE, NOT_AGAIN
@@ -105,6 +106,9 @@ def test_a_model_is_not_installed_over_a_service_that_cannot_be_loaded_again_and
 def test_a_signal_while_the_old_service_goes_leaves_it_loaded(mac: Mac, number: int) -> None:
     assert mac.install().returncode == 0
     before = mac.plist.read_bytes()
+    # The old one goes when the signals have come, and not before.
+    lingers = mac.launchd / "lingers"
+    lingers.touch()
     process = subprocess.Popen(
         [sys.executable, "-m", "warmd", "install", "--model", "c/d", "--port", str(free_port())],
         cwd=mac.home,
@@ -114,14 +118,13 @@ def test_a_signal_while_the_old_service_goes_leaves_it_loaded(mac: Mac, number: 
         text=True,
         start_new_session=True,
     )
-    # It looks for a second at least whether the old one is gone.
-    while not mac.calls[-1].startswith("bootout") and process.poll() is None:
-        time.sleep(0.02)
+    wait_until(lambda: mac.calls[-1].startswith("bootout"))
     # As a terminal does: to all that it has in the foreground, and people press ctrl-C again.
     for _ in range(3):
         os.killpg(process.pid, number)
         time.sleep(0.1)
-    _, errors = process.communicate(timeout=60)
+    lingers.unlink()
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == (130 if number == signal.SIGINT else -number)
     assert errors.splitlines() == [
         "warmd: this ends as soon as there is a service again",

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.commands.terminal import make_environment, outcome, warmd
+from tests.patience import PATIENCE
 
 LINES: list[dict[str, Any]] = [
     {
@@ -138,7 +139,7 @@ def test_following_shows_what_comes_until_it_is_interrupted(log: Path, tmp_path:
             log.write_text(f"{line}\n")
             assert following.stdout.readline() == f"{line}\n"
         following.send_signal(signal.SIGINT)
-        assert following.wait(60) == 0
+        assert following.wait(PATIENCE) == 0
 
 
 def test_reading_a_log_needs_no_engine(log: Path, tmp_path: Path) -> None:

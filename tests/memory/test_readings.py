@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.patience import PATIENCE
 from warmd.errors import WarmdError
 from warmd.memory.fake import FakeMeter
 from warmd.memory.readings import Limit, Memory, Reading, ReadingError, headroom, look
@@ -144,4 +145,4 @@ def test_nothing_here_imports_mlx() -> None:
         "import sys, warmd.memory.fake, warmd.memory.macos, warmd.memory.system, warmd.config\n"
         "assert not {'mlx', 'mlx_lm', 'transformers', 'anyio'} & set(sys.modules), sys.modules"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.serving.process import PATIENCE
+from tests.patience import PATIENCE
 
 
 @contextmanager

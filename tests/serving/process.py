@@ -20,8 +20,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 60.0
-"""Seconds after which something that should have happened has not. Only failing tests wait this long."""
+from tests.patience import PATIENCE
+
+STOP_SECONDS = 5.0
+"""A stop takes no longer: promised."""
 
 Json = dict[str, Any]
 
@@ -157,6 +159,18 @@ class Server:
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Send a signal and wait for the end; the exit code."""
         self.process.send_signal(number)
+        return self.wait()
+
+    def stop_promptly(self) -> int:
+        """Send SIGTERM and wait for the end as long as is promised; the exit code.
+
+        In seconds that this process, which is never idle meanwhile, has been given itself: on a busy machine both
+        get less than there are.
+        """
+        self.process.send_signal(signal.SIGTERM)
+        began = time.process_time()
+        while self.process.poll() is None:
+            assert time.process_time() - began < STOP_SECONDS
         return self.wait()
 
     def wait(self) -> int:

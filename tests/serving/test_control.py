@@ -11,7 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.serving.process import PATIENCE, Server, cached, serving, write
+from tests.patience import PATIENCE
+from tests.serving.process import Server, cached, serving, write
 
 RULES = "You are a careful reviewer of code. " * 20
 CANARY = "zanzibar-9c1e"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.patience import wait_until
 from tests.serving.held import STEP
-from tests.serving.process import PATIENCE, Server, serving, write
+from tests.serving.process import Server, serving, write
 from tests.serving.test_control import command, named
 from tests.toys import make_model
 from warmd.crash.quarantine import read_suspects
@@ -24,10 +24,12 @@ SMALL_STEPS = {"WARMD_WARM_CHUNK_TOKENS": "4"}
 
 def wait_until_marked(folder: Path, ends: int = 0) -> None:
     """Wait until something is marked by a process that knows of so many ends."""
-    deadline = time.monotonic() + PATIENCE
-    while not (found := read_suspects(folder)).warming or sum(each.ends for each in found.ended) < ends:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+
+    def is_marked() -> bool:
+        found = read_suspects(folder)
+        return bool(found.warming) and sum(each.ends for each in found.ended) >= ends
+
+    wait_until(is_marked)
 
 
 def states(server: Server) -> dict[str, str]:
@@ -99,8 +101,7 @@ def test_a_stop_in_the_midst_of_warming_takes_less_than_five_seconds_and_leaves_
     with serving(models["llama"], tmp_path / "prompts.json", environment=environment) as server:
         server.wait_for("entry.warming")
         wait_until_marked(state)
-        server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(5) == 0
+        assert server.stop_promptly() == 0
     assert read_suspects(state).warming == ()
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.commands.terminal import make_environment, outcome, warmd
-from tests.serving.process import PATIENCE, Json, Server, cached, serving, write
+from tests.patience import PATIENCE
+from tests.serving.process import Json, Server, cached, serving, write
 from warmd.prompts import load_document
 
 CANARY = "XYZZYPLUGH"

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.serving.process import Server, cached, free_port, serving, write
 from tests.serving.test_control import named
 from tests.serving.test_lifecycle import answers
@@ -28,7 +29,7 @@ def can_unshare() -> bool:
     if shutil.which("unshare") is None:
         return False
     script = "mount -t tmpfs tmpfs /mnt && echo 9 > /proc/sys/user/max_inotify_instances"
-    done = subprocess.run(["unshare", "-Urm", "sh", "-c", script], capture_output=True, timeout=20)
+    done = subprocess.run(["unshare", "-Urm", "sh", "-c", script], capture_output=True, timeout=PATIENCE)
     return done.returncode == 0
 
 
@@ -175,7 +176,7 @@ def test_a_reader_of_standard_error_that_goes_away_hurts_nobody(
             assert answers(port)
             # That may be before it follows signals.
             process.send_signal(signal.SIGTERM)
-            assert process.wait(20) == 0
+            assert process.wait(PATIENCE) == 0
         finally:
             process.kill()
     assert events(log)[-1]["event"] == "daemon.stopped"
@@ -189,7 +190,7 @@ def test_an_unknown_key_of_the_settings_names_the_nearest_known_one(tmp_path: Pa
         env={**os.environ, "WARMD_CONFIG": str(config)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     expected = f"warmd: {config}: [log] keeps: unknown key; the nearest known one is [log] keep\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)

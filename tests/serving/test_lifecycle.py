@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving.process import PATIENCE, free_port, serving, write
+from tests.patience import PATIENCE
+from tests.serving.process import free_port, serving, write
 
 LONG = "You are a careful reviewer of code. " * 400
 
@@ -158,7 +159,7 @@ def test_a_closed_standard_error_is_no_reason_to_stop(models: dict[str, Path], t
         try:
             assert answers(port)
             process.terminate()
-            assert process.wait(20) == 0
+            assert process.wait(PATIENCE) == 0
         finally:
             process.kill()
 
@@ -175,7 +176,7 @@ def test_logs_that_nobody_reads_hold_up_neither_answers_nor_the_end(
             # More lines than a pipe holds.
             assert all(answers(port) for _ in range(700))
             process.terminate()
-            assert process.wait(20) == 0
+            assert process.wait(PATIENCE) == 0
         finally:
             process.kill()
 
@@ -185,7 +186,7 @@ def answers(port: int) -> bool:
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as response:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=PATIENCE) as response:
                 return bool(response.status == 200)
         except OSError:
             time.sleep(0.1)
@@ -194,7 +195,7 @@ def answers(port: int) -> bool:
 
 def test_flags_of_the_host_server_are_checked_by_it(models: dict[str, Path], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "warmd", "serve", "--model", str(models["llama"]), "--no-such-flag"]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    found = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert found.returncode == 2
     assert "unrecognized arguments: --no-such-flag" in found.stderr
     assert "Traceback" not in found.stderr

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import sys
-import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE, wait_until
 from tests.serving.process import Json, Server, cached, free_port, serving, text, write
 from tests.serving.ranks import MODELS, make_shardable, on_two_ranks, rank_pids
 from warmd.crash.quarantine import read_suspects
@@ -116,7 +116,7 @@ def test_bad_requests_and_a_client_that_goes_away_leave_the_ranks_together(
                 body,
                 {"Content-Type": "application/json"},
             )
-            with urllib.request.urlopen(request, timeout=60) as response:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as response:
                 response.readline()
             assert cached(server.chat(ask(RULES), **more)) >= tokens
         assert len(server.seen("entry.warmed")) == 1
@@ -217,8 +217,7 @@ def test_so_it_does_where_mlx_launch_stops_the_others_before_they_notice(
         # Held still, it has both to notice when it goes on.
         os.kill(first, signal.SIGSTOP)
         os.kill(second, signal.SIGKILL)
-        while not awaits(first, signal.SIGTERM):
-            time.sleep(0.01)
+        wait_until(lambda: awaits(first, signal.SIGTERM))
         os.kill(first, signal.SIGCONT)
         server.wait()
         assert_died_in_mid_warm(server)

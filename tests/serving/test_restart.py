@@ -15,7 +15,8 @@ from random import Random
 
 import pytest
 
-from tests.serving.process import PATIENCE, Json, Server, cached, serving, text, write
+from tests.patience import PATIENCE, wait_until
+from tests.serving.process import Json, Server, cached, serving, text, write
 from tests.toys import ARCHITECTURES, make_model
 
 RULES = "You are a careful reviewer of code. " * 12
@@ -73,10 +74,7 @@ def ask(server: Server) -> list[str]:
 
 def failure(server: Server) -> str:
     """Wait until the disk is complained of, if that has not been done yet; the one reason."""
-    deadline = time.monotonic() + PATIENCE
-    while not server.seen("store.failed"):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: server.seen("store.failed"))
     (failed,) = server.seen("store.failed")
     return str(failed["reason"])
 
@@ -87,10 +85,7 @@ FILES = 3
 
 def settled(place: Place, files: int = FILES) -> None:
     """Wait until so many files are there, and for no more to come."""
-    deadline = time.monotonic() + PATIENCE
-    while len(list(place.kv.glob("[!.]*.safetensors"))) < files:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: len(list(place.kv.glob("[!.]*.safetensors"))) >= files)
     time.sleep(0.3)
 
 

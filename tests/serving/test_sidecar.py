@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.serving.others import running
-from tests.serving.process import PATIENCE, Json, Server, beside, cached, free_port, serving, write
+from tests.serving.process import Json, Server, beside, cached, free_port, serving, write
 
 CANARY = "zanzibar-9c1e"
 KEY = "sk-quagga-77"

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving.process import PATIENCE, beside, free_port, serving, write
+from tests.patience import PATIENCE, wait_until
+from tests.serving.process import beside, free_port, serving, write
 from tests.serving.test_control import named
 from warmd.signals import REPORT_SIGNALS, Terminal, meaning
 
@@ -56,11 +57,12 @@ def test_a_line_on_how_things_are_is_logged_on_demand(
 
 def wait_until_caught(pid: int, number: signal.Signals) -> None:
     """Wait until a process has a handler for a signal: before, the interpreter itself is being started."""
-    caught, deadline = 0, time.monotonic() + PATIENCE
-    while not caught & 1 << number - 1:
-        assert time.monotonic() < deadline
+
+    def is_caught() -> int:
         status = Path(f"/proc/{pid}/status").read_text()
-        caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+        return int(status.partition("SigCgt:")[2].split()[0], 16) & 1 << number - 1
+
+    wait_until(is_caught)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells what a process catches")
@@ -125,10 +127,7 @@ def test_a_server_whose_terminal_is_closed_stops(models: dict[str, Path], tmp_pa
         process = subprocess.Popen(command, stdin=end, stdout=end, stderr=file, start_new_session=True)
     os.close(end)
     try:
-        deadline = time.monotonic() + PATIENCE
-        while "daemon.ready" not in log.read_text():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: "daemon.ready" in log.read_text())
         os.close(terminal)
         # There is no session leader that would get it from the system.
         process.send_signal(signal.SIGHUP)
@@ -179,7 +178,10 @@ def test_a_stop_before_signals_are_followed_has_its_line_where_there_is_a_log(
     emit: str, said: list[tuple[str, int, str]]
 ) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", STOPPED_EARLY.format(emit=emit)], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", STOPPED_EARLY.format(emit=emit)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
     lines = [json.loads(line) for line in done.stderr.splitlines()]
     assert done.returncode == 0
@@ -199,6 +201,8 @@ os.kill(os.getpid(), signal.SIGTERM)
 
 
 def test_a_second_stop_before_signals_are_followed_forces_and_tells_nothing_twice() -> None:
-    done = subprocess.run([sys.executable, "-c", STOPPED_TWICE], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", STOPPED_TWICE], capture_output=True, text=True, timeout=PATIENCE
+    )
     assert (done.returncode, done.stdout.split()) == (128 + signal.SIGINT, ["daemon.stopped"])
     assert done.stderr == ""

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.serving.process import PATIENCE, Json, Server, serving, write
+from tests.patience import PATIENCE
+from tests.serving.process import Json, Server, serving, write
 from tests.web.chromium import Tab, browsing, needs_chromium
 
 CANARY = "XYZZYPLUGH"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -10,11 +10,9 @@ import anyio
 import anyio.to_thread
 import watchfiles
 
+from tests.patience import eventually
 from warmd.settings import WatchSettings
 from warmd.watch import Degraded, EventSource, Look, Rearmed, Watcher, signature
-
-PATIENCE = 20.0
-"""Seconds after which a test has failed. Nothing is asserted about shorter times."""
 
 EVENTS_ONLY = WatchSettings(settle=0.1, rehash=600.0)
 """No tick within any test: what is noticed was noticed by events."""
@@ -68,13 +66,6 @@ def read(path: Path) -> str | None:
         return path.read_text()
     except OSError:
         return None
-
-
-async def eventually(is_true: Callable[[], bool]) -> None:
-    """Wait for a condition."""
-    with anyio.fail_after(PATIENCE):
-        while not is_true():  # noqa: ASYNC110 - files and counters have no event to wait for
-            await anyio.sleep(0.01)
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ import anyio
 import pytest
 import watchfiles
 
+from tests.patience import PATIENCE
 from tests.watch.follower import EVENTS_ONLY, eventually, following
 from tests.watch.sources import Deaf, Refusing, Silent
 from warmd.settings import WatchSettings
@@ -145,7 +146,7 @@ async def test_neighbours_in_the_directory_cause_nothing(
 @pytest.mark.parametrize("events", [watchfiles.awatch, Silent(), Deaf(), Refusing([OSError()] * 1000)])
 async def test_stopping_is_prompt(path: Path, events: EventSource) -> None:
     watcher = Watcher(EVENTS_ONLY, events=events)
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
             await tasks.start(watcher.run)
             watcher.follow([path], ())

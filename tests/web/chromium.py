@@ -20,7 +20,8 @@ from typing import Any
 
 import pytest
 
-PATIENCE = 60.0
+from tests.patience import PATIENCE
+
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 PROGRAM = next(filter(None, map(shutil.which, NAMES)), None)
 needs_chromium = pytest.mark.skipif(PROGRAM is None, reason=f"none of {', '.join(NAMES)} is installed")

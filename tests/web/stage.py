@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from tests.patience import PATIENCE
 from warmd.engines.mlx_lm.http import attach_generator, listen
 from warmd.events import make_event
 from warmd.memory.readings import Memory
@@ -124,7 +125,7 @@ class Stage:
 
     def ask(self, path: str, *, method: str = "GET", **headers: str) -> tuple[HTTPResponse, str]:
         """The answer to a request, and its body."""
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             connection.request(method, path, headers=headers)
             answer = connection.getresponse()

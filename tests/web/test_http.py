@@ -10,7 +10,7 @@ from importlib.resources import files
 
 import pytest
 
-from tests.serving.process import PATIENCE
+from tests.patience import PATIENCE
 from tests.web.stage import Stage, staged
 from warmd.engines.mlx_lm.http import listen
 from warmd.web.site import PATHS, is_path
@@ -48,7 +48,7 @@ def test_under_any_other_name_ours_are_refused_in_one_line(stage: Stage, path: s
     "head", ["GET /metrics HTTP/1.0", "GET /metrics HTTP/1.1\r\nHost: localhost\r\nHost: b"]
 )
 def test_a_request_without_one_host_is_refused(stage: Stage, head: str) -> None:
-    with socket.create_connection(("127.0.0.1", stage.port), timeout=20) as client:
+    with socket.create_connection(("127.0.0.1", stage.port), timeout=PATIENCE) as client:
         client.sendall(f"{head}\r\n\r\n".encode())
         assert client.makefile("rb").readline().split()[1] == b"403"
 

@@ -9,6 +9,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
+from tests.patience import PATIENCE
 from tests.web.stage import make_recent, make_statistics
 from warmd.status import Statistics
 from warmd.web import live
@@ -51,7 +52,7 @@ async def test_an_event_loop_that_is_stuck_is_said(monkeypatch: pytest.MonkeyPat
     thread = threading.Thread(target=look)
     thread.start()
     # No other thread can get this one to do anything meanwhile.
-    assert said.wait(20)
+    assert said.wait(PATIENCE)
     thread.join()
     await anyio.lowlevel.checkpoint()
 

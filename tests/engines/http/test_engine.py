@@ -14,6 +14,7 @@ import anyio
 import pytest
 
 from tests.engines.http.scripted import Script, scripted, usage
+from tests.patience import PATIENCE
 from warmd.engines.base import Reported, ServerStatus
 from warmd.engines.http import ChatServer, HttpEngine
 from warmd.engines.http.engine import choose_model, served
@@ -37,7 +38,7 @@ class Stage:
         self, url: str, *, model: str | None = None, key: str | None = None, poll: float = 600
     ) -> None:
         self.events: list[Event] = []
-        self.server = ChatServer(url, api_key=key, timeout=20)
+        self.server = ChatServer(url, api_key=key, timeout=PATIENCE)
         self.engine = HttpEngine(self.server, model, poll_seconds=poll, emit=self._take)
         self._is_told = anyio.Event()
 
@@ -49,7 +50,7 @@ class Stage:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._look, tasks.cancel_scope)
             # Where nothing can be reached nothing changes, and it would look for ever.
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE):
                 await self._is_told.wait()
             tasks.cancel_scope.cancel()
         return self.engine
@@ -167,7 +168,7 @@ async def test_another_model_is_another_identity_and_holds_nothing() -> None:
             await warm(engine, entry())
             before = engine.identity
             script.models = ["large"]
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE):
                 await engine.changed()
             assert before is not None
             assert engine.identity is not None
@@ -185,7 +186,7 @@ async def test_a_server_that_goes_away_has_no_model_and_that_is_told_once() -> N
     try:
         with pytest.raises(UnreachableError, match="no connection"):
             await engine.warm(prefix, lambda done: None)
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE):
             await engine.changed()
         assert engine.identity is None
         with anyio.move_on_after(0.1):
@@ -275,7 +276,7 @@ async def test_what_was_wrong_with_such_a_server_is_over_once_it_is_used() -> No
         async with Stage(url, model="small", poll=0.01) as engine:
             assert engine.server() == ServerStatus(url, "the server answered 401 (is the API key right?)")
             script.key = None
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE):
                 await engine.changed()
             assert engine.server() == ServerStatus(url)
 

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from tests.engines.http.scripted import Script, scripted
+from tests.patience import PATIENCE
 from warmd.engines.http.server import (
     LONGEST_NAME,
     MOST_BYTES,
@@ -37,7 +38,7 @@ async def test_an_answer_without_end_is_read_no_further_than_any_answer_goes(
 
 
 async def test_an_answer_that_drips_is_given_up_when_its_time_is_out() -> None:
-    with anyio.fail_after(20), pytest.raises(UnreachableError, match="does not answer in time"):
+    with anyio.fail_after(PATIENCE), pytest.raises(UnreachableError, match="does not answer in time"):
         await prefill(Script(body=b" " * 1000, drips=True), timeout=0.3)
 
 

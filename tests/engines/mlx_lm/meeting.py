@@ -7,11 +7,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from tests.patience import PATIENCE
 from warmd.engines.mlx_lm.ranks import Ranks
 
 T = TypeVar("T")
-
-PATIENCE = 20.0
 
 
 class Meeting:

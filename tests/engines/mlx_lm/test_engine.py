@@ -17,6 +17,7 @@ from mlx_lm.models.cache import KVCache
 from tests.architectures import build
 from tests.engines.mlx_lm.keeping import Start, make_weights
 from tests.engines.mlx_lm.warming import ids, make_provider
+from tests.patience import PATIENCE
 from tests.toys import make_model
 from warmd.disk.errors import NotNowError
 from warmd.disk.files import Files
@@ -34,7 +35,7 @@ from warmd.memory.readings import Limit
 
 async def test_a_model_that_goes_away_has_freed_what_was_about_to_be_dropped() -> None:
     room = EngineRoom(WarmStore(), Guard(Limit(None, 0)), Pace(256, 0.25))
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
             engine = MlxLmEngine(room, None, asyncio.get_running_loop())
             tasks.start_soon(engine.drop, ["key"])
@@ -83,7 +84,7 @@ async def test_what_is_dropped_is_given_back_to_the_system() -> None:
     cache.update_and_fetch(mx.ones((1, 4, 1000, 64)), mx.ones((1, 4, 1000, 64)))
     room.store.hold(prefix, [cache], {})
     before = mx.get_active_memory()
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(MlxLmEngine(room, None, asyncio.get_running_loop()).drop, [prefix.key])
             await anyio.wait_all_tasks_blocked()
@@ -104,15 +105,15 @@ async def test_files_of_what_is_to_be_warmed_anew_are_gone_before_that(tmp_path:
 
     def ask() -> None:
         asked.set()
-        gate.wait(20)
+        gate.wait(PATIENCE)
 
     start.keeper.start(ask)
     engine = MlxLmEngine(room, provider, asyncio.get_running_loop())
     prefix = Prefix(tuple(tokens))
     engine.declare([prefix])
-    assert await anyio.to_thread.run_sync(asked.wait, 20)
+    assert await anyio.to_thread.run_sync(asked.wait, PATIENCE)
     assert list((tmp_path / "kv").glob("*.safetensors")) != []
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(engine.drop, [prefix.key])
             await anyio.wait_all_tasks_blocked()

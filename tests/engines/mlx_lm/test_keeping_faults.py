@@ -25,6 +25,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from tests.architectures import build
 from tests.engines.mlx_lm.keeping import Start, make_weights
 from tests.engines.mlx_lm.warming import answer, assert_same_answer, ids, make_provider
+from tests.patience import PATIENCE
 from tests.toys import make_model
 from warmd.disk.files import Files
 from warmd.engines.base import NoRoomError, Prefix
@@ -259,7 +260,7 @@ class Hanging(Bad):
     """One that does not answer any more."""
 
     def fail(self, name: str) -> None:
-        self.released.wait(30)
+        self.released.wait(PATIENCE)
 
 
 @every_model
@@ -293,7 +294,9 @@ def test_a_process_that_is_killed_while_it_loads_changes_nothing(
     disk: Disk, tmp_path: Path, good: int
 ) -> None:
     before = {path.name: path.read_bytes() for path in disk.fill()}
-    done = subprocess.run([sys.executable, "-c", DYING, str(tmp_path), str(good)], check=False, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", DYING, str(tmp_path), str(good)], check=False, timeout=PATIENCE
+    )
     assert done.returncode == -signal.SIGKILL
     assert before == {path.name: path.read_bytes() for path in disk.folder.iterdir()}
     assert disk.assert_right(disk.start()) == 0
@@ -322,7 +325,7 @@ def test_a_folder_that_hangs_is_tried_once(disk: Disk, monkeypatch: pytest.Monke
         released = threading.Event()
 
         def listed(self) -> Any:
-            self.released.wait(30)
+            self.released.wait(PATIENCE)
             return []
 
     monkeypatch.setattr("warmd.engines.mlx_lm.loading.FIRST_PATIENCE", 0.2)
