@@ -164,8 +164,8 @@ class Server:
     def stop_promptly(self) -> int:
         """Send SIGTERM and wait for the end as long as is promised; the exit code.
 
-        In seconds that this process, which is never idle meanwhile, has been given itself: on a busy machine both
-        get less than there are.
+        In seconds that this process, which is never idle meanwhile, has been given itself: on a busy machine
+        both get less than there are.
         """
         self.process.send_signal(signal.SIGTERM)
         began = time.process_time()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,44 +43,102 @@ def warmed(server: Server) -> list[tuple[str, int]]:
     return [(line["entry"], line["new_tokens"]) for line in server.seen("entry.warmed")]
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+OTHER = "Other. " + RULES * 2
+TOOLS = [{"type": "function", "function": {"name": "get_weather", "parameters": {"b": 1, "a": {"c": 2}}}}]
+AGENT = "You call tools. " * 12
+BRIEF = "Be brief. " * 12
+ENTRIES = [
+    entry("rules", RULES),
+    entry("other", OTHER),
+    entry("agent", AGENT, tools=TOOLS),
+    {"name": "turn", "messages": ask(BRIEF, "this text is only a stand-in")},
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Warm:
+    """A server that has warmed all `ENTRIES`: the tests that share it only ask it.
+
+    Attributes:
+        server: It.
+        model: What it serves.
+        tokens: How many each entry has.
+    """
+
+    server: Server
+    model: Path
+    tokens: dict[str, int]
+
+
+@pytest.fixture(scope="module", params=ARCHITECTURES)
+def warm(
+    request: pytest.FixtureRequest, models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Warm]:
+    """One for each architecture."""
+    prompts = tmp_path_factory.mktemp("warm") / "prompts.json"
+    write(prompts, ENTRIES)
+    with serving(models[request.param], prompts) as server:
+        tokens = {
+            each["name"]: server.wait_for("entry.warmed", entry=each["name"])["tokens"] for each in ENTRIES
+        }
+        yield Warm(server, models[request.param], tokens)
+
+
 @pytest.mark.parametrize("more", [{}, {"seed": 1}], ids=["batched", "sequential"])
 @pytest.mark.promise(7)
-def test_the_next_request_starts_warm_and_gets_the_cold_answer(
-    models: dict[str, Path], tmp_path: Path, architecture: str, more: Json
-) -> None:
-    prompts = tmp_path / "prompts.json"
-    write(prompts, [system(RULES)])
-    with serving(models[architecture], prompts) as server:
-        tokens = server.wait_for("entry.warmed")["tokens"]
-        answers = [server.chat(ask(RULES), **more) for _ in range(2)]
-        assert [cached(answer) >= tokens for answer in answers] == [True, True]
-        assert cached(server.chat(ask(RULES, "12 or 123?"), **more)) >= tokens
-        expected = cold_answer(models[architecture], ask(RULES))
-        assert [text(answer) for answer in answers] == [expected, expected]
+def test_the_next_request_starts_warm_and_gets_the_cold_answer(warm: Warm, more: Json) -> None:
+    answers = [warm.server.chat(ask(RULES), **more) for _ in range(2)]
+    assert [cached(answer) >= warm.tokens["rules"] for answer in answers] == [True, True]
+    assert cached(warm.server.chat(ask(RULES, "12 or 123?"), **more)) >= warm.tokens["rules"]
+    expected = cold_answer(warm.model, ask(RULES))
+    assert [text(answer) for answer in answers] == [expected, expected]
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_requests_of_different_lengths_in_one_batch_get_their_cold_answers(
-    models: dict[str, Path], tmp_path: Path, architecture: str
-) -> None:
-    other = "Other. " + RULES * 2
-    write(tmp_path / "prompts.json", [entry("rules", RULES), entry("other", other)])
+def test_requests_of_different_lengths_in_one_batch_get_their_cold_answers(warm: Warm) -> None:
     requests = [
         ask(RULES, "hi"),
-        ask(other, "hello there " * 20),
+        ask(OTHER, "hello there " * 20),
         ask(RULES, "\n\n  12 or 123? " * 9),
         ask("Nothing of this is warm. " * 9),
-        ask(other, "x"),
+        ask(OTHER, "x"),
     ]
-    with serving(models[architecture], tmp_path / "prompts.json") as server:
-        server.wait_for("entry.warmed", entry="other")
-        with ThreadPoolExecutor(len(requests)) as threads:
-            answers = list(threads.map(lambda request: server.chat(request, max_tokens=24), requests))
-        # The one in the middle shares no more with the others than what the template begins with.
-        assert [cached(answer) > 10 for answer in answers] == [True, True, True, False, True]
-        expected = [cold_answer(models[architecture], request, max_tokens=24) for request in requests]
-        assert [text(answer) for answer in answers] == expected
+    with ThreadPoolExecutor(len(requests)) as threads:
+        answers = list(threads.map(lambda request: warm.server.chat(request, max_tokens=24), requests))
+    # The one in the middle shares no more with the others than what the template begins with.
+    assert [cached(answer) > 10 for answer in answers] == [True, True, True, False, True]
+    expected = [cold_answer(warm.model, request, max_tokens=24) for request in requests]
+    assert [text(answer) for answer in answers] == expected
+
+
+def test_tools_and_template_kwargs_are_part_of_the_prefix(warm: Warm) -> None:
+    assert cached(warm.server.chat(ask(AGENT), tools=TOOLS)) == warm.tokens["agent"]
+    assert cached(warm.server.chat(ask(AGENT))) < warm.tokens["agent"]
+
+
+def test_the_entry_s_last_user_turn_is_where_the_prefix_ends(warm: Warm) -> None:
+    assert cached(warm.server.chat(ask(BRIEF, "something else"))) == warm.tokens["turn"]
+
+
+def test_a_request_that_nothing_can_be_made_of_hurts_nobody_else(
+    models: dict[str, Path], tmp_path: Path, warm: Warm
+) -> None:
+    hollow = tmp_path / "hollow"
+    hollow.mkdir()
+    (hollow / "config.json").write_text((models["llama"] / "config.json").read_text())
+    chat, plain = "/v1/chat/completions", "/v1/completions"
+    for path, body in (
+        (chat, {"messages": ask(RULES), "model": "no-such/model", "max_tokens": 1}),
+        (chat, {"messages": ask("x"), "stop": 5}),
+        (chat, {"messages": ask("x"), "stop": [5]}),
+        (chat, {"messages": ask("x"), "model": str(hollow)}),
+        (chat, {"messages": ask("x"), "draft_model": str(hollow)}),
+        (plain, {"prompt": ""}),
+        (plain, {"prompt": ["a", "b"]}),
+    ):
+        assert (body, warm.server.post(path, body)[0]) == (body, 404)
+        # What is loaded stays loaded, and warm.
+        assert cached(warm.server.chat(ask(RULES, path))) >= warm.tokens["rules"]
+    assert warm.server.seen("engine.model_changed") == []
 
 
 @pytest.mark.parametrize(
@@ -176,19 +236,6 @@ def test_state_follows_the_model_that_a_request_loads(models: dict[str, Path], t
         assert cached(server.chat(ask(RULES))) == tokens
 
 
-def test_a_request_for_a_model_that_does_not_exist_leaves_the_loaded_one_warm(
-    models: dict[str, Path], tmp_path: Path
-) -> None:
-    prompts = tmp_path / "prompts.json"
-    write(prompts, [system(RULES)])
-    with serving(models["llama"], prompts) as server:
-        tokens = server.wait_for("entry.warmed")["tokens"]
-        body = {"messages": ask(RULES), "model": "no-such/model", "max_tokens": 1}
-        assert server.post("/v1/chat/completions", body)[0] == 404
-        assert cached(server.chat(ask(RULES))) == tokens
-        assert server.seen("engine.model_changed") == []
-
-
 def test_an_edit_is_acted_on_while_a_long_answer_is_generated(
     models: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -202,47 +249,6 @@ def test_an_edit_is_acted_on_while_a_long_answer_is_generated(
             write(prompts, [])
             server.wait_for("entry.dropped")
             assert not long.done()
-
-
-def test_a_request_that_nothing_can_be_made_of_hurts_nobody_else(
-    models: dict[str, Path], tmp_path: Path
-) -> None:
-    prompts, hollow = tmp_path / "prompts.json", tmp_path / "hollow"
-    write(prompts, [system(RULES)])
-    hollow.mkdir()
-    (hollow / "config.json").write_text((models["llama"] / "config.json").read_text())
-    chat, plain = "/v1/chat/completions", "/v1/completions"
-    with serving(models["llama"], prompts) as server:
-        tokens = server.wait_for("entry.warmed")["tokens"]
-        for path, body in (
-            (chat, {"messages": ask("x"), "stop": 5}),
-            (chat, {"messages": ask("x"), "stop": [5]}),
-            (chat, {"messages": ask("x"), "model": str(hollow)}),
-            (chat, {"messages": ask("x"), "draft_model": str(hollow)}),
-            (plain, {"prompt": ""}),
-            (plain, {"prompt": ["a", "b"]}),
-        ):
-            assert (body, server.post(path, body)[0]) == (body, 404)
-        assert cached(server.chat(ask(RULES))) == tokens
-        assert server.seen("engine.model_changed") == []
-
-
-def test_tools_and_template_kwargs_are_part_of_the_prefix(models: dict[str, Path], tmp_path: Path) -> None:
-    prompts = tmp_path / "prompts.json"
-    tools = [{"type": "function", "function": {"name": "get_weather", "parameters": {"b": 1, "a": {"c": 2}}}}]
-    write(prompts, [entry("agent", RULES, tools=tools)])
-    with serving(models["llama"], prompts) as server:
-        tokens = server.wait_for("entry.warmed")["tokens"]
-        assert cached(server.chat(ask(RULES), tools=tools)) == tokens
-        assert cached(server.chat(ask(RULES))) < tokens
-
-
-def test_the_entry_s_last_user_turn_is_where_the_prefix_ends(models: dict[str, Path], tmp_path: Path) -> None:
-    prompts = tmp_path / "prompts.json"
-    write(prompts, [ask(RULES, "this text is only a stand-in")])
-    with serving(models["llama"], prompts) as server:
-        tokens = server.wait_for("entry.warmed")["tokens"]
-        assert cached(server.chat(ask(RULES, "something else"))) == tokens
 
 
 def test_one_entry_that_cannot_be_rendered_does_not_stop_the_others(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from warmd.commands.options import add_memory_limit, with_memory_limit
 from warmd.config import expand_home, load_settings
-from warmd.errors import UsageError
+from warmd.errors import CannotStartError, UsageError
 from warmd.parser import add_command
 from warmd.settings import Settings
 
@@ -68,9 +68,10 @@ def run(args: argparse.Namespace, more: list[str]) -> int:
     if args.engine == "vllm-mlx":
         return _serve_vllm_mlx(args, more, settings)
     prompts = expand_home(args.prompts or settings.prompts.path).absolute()
-    if args.model:
-        # A shell expands ~ only at the beginning of a word: --model=~/models/x arrives as it is.
-        more = ["--model", os.path.expanduser(args.model), *more]  # noqa: PTH111 - a hub name is no path
+    # A shell expands ~ only at the beginning of a word: --model=~/models/x arrives as it is.
+    model = os.path.expanduser(args.model or "")  # noqa: PTH111 - a hub name is no path
+    if model:
+        more = ["--model", model, *more]
     level = args.log_level or settings.log.level.upper()
     log = open_log(sys.stderr, settings, level=_level(level))
     # The model takes its time to load, and whoever stops that finds it in the log.
@@ -78,8 +79,10 @@ def run(args: argparse.Namespace, more: list[str]) -> int:
     greet: Greet = _greet_nobody
     if args.demo:
         prompts, settings, more, greet = _prepare_demo(args, settings, more)
-    elif not args.model:
+    elif not model:
         raise UsageError("serve needs --model M (a model folder or Hugging Face name), or --demo")
+    else:
+        _check_model(model, log)
     return _serve(prompts, ["--log-level", level, *more], settings, log, greet)
 
 
@@ -109,6 +112,18 @@ def _serve_vllm_mlx(args: argparse.Namespace, more: list[str], settings: Setting
 
     serve(Host(prompts, server_args, settings, log))
     return 0
+
+
+def _check_model(model: str, log: Log) -> None:
+    """Tell at once what can be told of a model without mlx, which takes seconds to import."""
+    from warmd.engines.model_folder import check_model_is_here
+    from warmd.process import log_not_started
+
+    try:
+        check_model_is_here(model)
+    except CannotStartError as error:
+        log_not_started(log, error)
+        raise
 
 
 def _serve(prompts: Path, server_args: list[str], settings: Settings, log: Log, greet: Greet) -> int:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from warmd.errors import CannotStartError
 
+NOT_HERE = "not a folder, not in the local cache, and cannot be downloaded"
+
 
 class ModelError(CannotStartError):
     """The model cannot be loaded."""
@@ -45,6 +47,23 @@ def _check(model: str, *, needs_weights: bool) -> None:
         raise ModelError(model, "no such folder, and no name of the Hugging Face hub: those are OWNER/NAME")
 
 
+def check_model_is_here(model: str) -> None:
+    """Check, too, that a model need not be downloaded where nothing may be.
+
+    Raises:
+        ModelError: It is a path without a model, or a name that is not in the hub's cache, and the hub is not
+            to be asked.
+    """
+    check_model_folder(model)
+    if Path(model).is_dir() or os.environ.get("MLXLM_USE_MODELSCOPE", "").lower() == "true":
+        return
+    # Imported here: folders do without. It is what the hub's client, which mlx-lm uses, goes by itself.
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE and not _snapshots(Path(constants.HF_HUB_CACHE), model).is_dir():
+        raise ModelError(model, f"{NOT_HERE} (HF_HUB_OFFLINE is set)")
+
+
 def is_hub_name(model: str) -> bool:
     """True for what can be a name on the hub, whether or not there is such a model."""
     # Imported here: it takes a tenth of a second, and folders do without.
@@ -72,8 +91,7 @@ def model_folder(model: str, environment: Mapping[str, str], home: Path) -> Path
     """The folder that a model is loaded from; None for a name of the hub that is not in its cache."""
     # Unlike a path's own method this leaves a ~ that nobody knows as it is.
     path = Path(os.path.expanduser(model))  # noqa: PTH111
-    name = f"models--{model.replace('/', '--')}"
-    snapshots = _hub_cache(environment, home) / name / "snapshots"
+    snapshots = _snapshots(_hub_cache(environment, home), model)
     try:
         if path.is_dir():
             return path
@@ -82,6 +100,11 @@ def model_folder(model: str, environment: Mapping[str, str], home: Path) -> Path
     except OSError:
         # What may not be looked at is as good as not there.
         return None
+
+
+def _snapshots(cache: Path, model: str) -> Path:
+    """Where the hub's cache has a model's folders."""
+    return cache / f"models--{model.replace('/', '--')}" / "snapshots"
 
 
 def _hub_cache(environment: Mapping[str, str], home: Path) -> Path:

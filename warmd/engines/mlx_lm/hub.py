@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mlx_lm import utils
 
-_NOT_HERE = "not a folder, not in the local cache, and cannot be downloaded"
+from warmd.engines.model_folder import NOT_HERE
 
 # Type of the exception, something in its message, and what they mean; the first that fits.
 _REASONS = (
@@ -30,7 +30,7 @@ def hub_reason(problem: str) -> str:
     """
     for kind, part, reason in _REASONS:
         if problem.startswith(f"{kind}: ") and part in problem:
-            return f"{_NOT_HERE} ({reason})"
+            return f"{NOT_HERE} ({reason})"
     return problem
 
 
