@@ -63,7 +63,13 @@ def launch_two() -> list[str]:
 
 
 @contextmanager
-def on_two_ranks(model: Path, prompts: Path, *arguments: str, on_rank_1: str = "") -> Iterator[Server]:
+def on_two_ranks(
+    model: Path,
+    prompts: Path,
+    *arguments: str,
+    on_rank_1: str = "",
+    environment: dict[str, str] | None = None,
+) -> Iterator[Server]:
     """`warmd serve` under `mlx.launch -n 2`, with the ring backend on the loopback address.
 
     Args:
@@ -71,11 +77,12 @@ def on_two_ranks(model: Path, prompts: Path, *arguments: str, on_rank_1: str = "
         prompts: Its prompts file.
         arguments: More of them.
         on_rank_1: What the shell does first on that rank alone.
+        environment: Variables of both.
     """
     prefix = launch_two()
     if on_rank_1:
         prefix += ["bash", "-c", f'[ "$MLX_RANK" != 1 ] || {on_rank_1}; exec "$0" "$@"']
-    with serving(model, prompts, *arguments, prefix=prefix, is_group=True) as server:
+    with serving(model, prompts, *arguments, prefix=prefix, is_group=True, environment=environment) as server:
         yield server
 
 

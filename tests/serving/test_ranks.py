@@ -24,6 +24,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for proce
 RULES = "You are a careful reviewer of code. " * 12
 OTHER = "Answer in one short sentence. " * 12
 FLAGS = {"qwen2": ["--pipeline"]}
+SMALL_STEPS = {"WARMD_WARM_CHUNK_TOKENS": "4"}
+"""However late a test gets to act, warming a long prompt goes on."""
 
 
 def ask(rules: str, question: str = "hello there") -> list[Json]:
@@ -72,7 +74,9 @@ def test_two_ranks_warm_serve_and_answer_as_they_do_cold(
         assert server.seen("rank.diverged") == []
 
 
-def test_an_edit_is_warmed_while_requests_are_answered(folders: dict[str, Path], tmp_path: Path) -> None:
+def test_an_edit_is_warmed_while_requests_are_answered_and_bad_ones_leave_the_ranks_together(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
     prompts = tmp_path / "prompts.json"
     write(prompts, [entry("a", RULES), entry("b", OTHER)])
     with on_two_ranks(folders["llama"], prompts) as server, ThreadPoolExecutor(3) as pool:
@@ -93,16 +97,10 @@ def test_an_edit_is_warmed_while_requests_are_answered(folders: dict[str, Path],
         write(prompts, [])
         server.wait_for("entry.dropped", entry="c")
         assert text(server.chat(ask(OTHER + RULES))) == text(served)
-        assert server.seen("rank.diverged") == []
 
-
-def test_bad_requests_and_a_client_that_goes_away_leave_the_ranks_together(
-    folders: dict[str, Path], tmp_path: Path
-) -> None:
-    prompts = tmp_path / "prompts.json"
-    write(prompts, [entry("a", RULES)])
-    with on_two_ranks(folders["llama"], prompts) as server:
+        write(prompts, [entry("a", RULES)])
         tokens = server.wait_for("entry.warmed")["tokens"]
+        warmings = len(server.seen("entry.warmed"))
         deep: Any = []
         for _ in range(700):
             deep = [deep]
@@ -119,8 +117,9 @@ def test_bad_requests_and_a_client_that_goes_away_leave_the_ranks_together(
             with urllib.request.urlopen(request, timeout=PATIENCE) as response:
                 response.readline()
             assert cached(server.chat(ask(RULES), **more)) >= tokens
-        assert len(server.seen("entry.warmed")) == 1
-        assert server.seen("engine.died") == []
+        # Such a client's request, or a bad one, has not cost what was warm.
+        assert len(server.seen("entry.warmed")) == warmings
+        assert server.seen("engine.died") == server.seen("rank.diverged") == []
 
 
 def test_a_model_that_one_rank_cannot_load_is_loaded_by_none(
@@ -158,7 +157,7 @@ def test_what_does_not_fit_on_one_rank_is_put_off_on_all_and_requests_are_answer
 def test_a_stop_ends_all_ranks_together(folders: dict[str, Path], tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.json"
     write(prompts, [entry("a", RULES * 40)])
-    with on_two_ranks(folders["llama"], prompts) as server:
+    with on_two_ranks(folders["llama"], prompts, environment=SMALL_STEPS) as server:
         server.wait_for("entry.warming")
         os.kill(rank_pids(server)[0], signal.SIGTERM)
         assert server.wait() == 0
@@ -199,7 +198,7 @@ def test_a_rank_that_falls_out_ends_the_job_and_counts_against_what_was_being_wa
 ) -> None:
     prompts = tmp_path / "prompts.json"
     write(prompts, [entry("a", RULES * 40)])
-    with on_two_ranks(folders["llama"], prompts) as server:
+    with on_two_ranks(folders["llama"], prompts, environment=SMALL_STEPS) as server:
         server.wait_for("entry.warming")
         os.kill(rank_pids(server)[1], signal.SIGKILL)
         server.wait()
@@ -211,7 +210,7 @@ def test_so_it_does_where_mlx_launch_stops_the_others_before_they_notice(
 ) -> None:
     prompts = tmp_path / "prompts.json"
     write(prompts, [entry("a", RULES * 40)])
-    with on_two_ranks(folders["llama"], prompts) as server:
+    with on_two_ranks(folders["llama"], prompts, environment=SMALL_STEPS) as server:
         server.wait_for("entry.warming")
         first, second = (rank_pids(server)[rank] for rank in (0, 1))
         # Held still, it has both to notice when it goes on.

@@ -78,9 +78,8 @@ def warm(
     prompts = tmp_path_factory.mktemp("warm") / "prompts.json"
     write(prompts, ENTRIES)
     with serving(models[request.param], prompts) as server:
-        tokens = {
-            each["name"]: server.wait_for("entry.warmed", entry=each["name"])["tokens"] for each in ENTRIES
-        }
+        events = [server.wait_for("entry.warmed", entry=each["name"]) for each in ENTRIES]
+        tokens = {event["entry"]: event["tokens"] for event in events}
         yield Warm(server, models[request.param], tokens)
 
 
