@@ -20,6 +20,33 @@ settings.register_profile("warmd", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("warmd")
 
 
+LONGEST = (
+    "serving/test_ranks.py",
+    "engines/mlx_lm/test_truth.py",
+    "serving/test_restart.py",
+    "launchd/test_install_command.py",
+    "serving/test_warm.py",
+    "launchd/test_restart_command.py",
+    "serving/test_crash.py",
+    "serving/test_sidecar.py",
+)
+"""The files that take half of the time, the longest first."""
+
+PROCESSES = ("serving", "launchd", "commands", "engines")
+"""Where tests start processes, or compute."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes long comes first: at the end several workers have something to do to the last."""
+    items.sort(key=lambda item: _rank(item.path.relative_to(Path(__file__).parent)))
+
+
+def _rank(path: Path) -> int:
+    if path.as_posix() in LONGEST:
+        return LONGEST.index(path.as_posix())
+    return len(LONGEST) + (path.parts[0] not in PROCESSES)
+
+
 def pytest_collection_finish() -> None:
     """Python's collector need not look at thousands of collected tests again and again: several ask it to."""
     gc.collect()

@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from tests import patience
 from tests.bench import (
     busy,
     disk,
@@ -32,7 +33,6 @@ from tests.bench import (
 )
 from tests.bench.report import Result, as_json, format_table
 from tests.bench.rig import Setting, dequantise, describe_load, find_openblas
-from tests.serving import process
 from tests.toys import make_model
 
 BENCHMARKS: dict[str, Callable[[Setting], Result]] = {
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run what was asked for. Promises that are missed are shown, and change the exit code to 1."""
     args = _parse(arguments)
     # Cold requests to a real model without a fast BLAS take minutes.
-    process.PATIENCE = 900.0
+    patience.PATIENCE = 900.0
     found = [_run(name, args) for name in args.model or ["tiny"]]
     if args.json == "-":
         print(json.dumps(found, indent=2))

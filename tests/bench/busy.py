@@ -11,11 +11,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests import patience
 from tests.bench import recorded
 from tests.bench.report import Result, Row, ratios, summarise
 from tests.bench.rig import Setting, Texts, make_entry, save
 from tests.bench.streams import Burst, send
-from tests.serving import process
 from tests.serving.process import Json, Server, serving
 from warmd.settings import Settings
 
@@ -191,7 +191,7 @@ class _Stage:
 
     def _is_all_warm(self) -> bool:
         address = f"http://127.0.0.1:{self._server.port}/warmd/status"
-        with urllib.request.urlopen(address, timeout=process.PATIENCE) as answer:
+        with urllib.request.urlopen(address, timeout=patience.PATIENCE) as answer:
             return all(entry["state"] == "warm" for entry in json.load(answer)["entries"])
 
 

@@ -6,9 +6,9 @@ import os
 import time
 from pathlib import Path
 
+from tests import patience
 from tests.bench.report import Result, Row, ratios, summarise
 from tests.bench.rig import PREFIX_TOKENS, Setting, Texts, make_entry, make_messages, serve, timed_chat
-from tests.serving import process
 from tests.serving.process import Json, Server
 
 REQUESTS = 40
@@ -110,7 +110,7 @@ def _bytes(folder: Path) -> int:
 
 
 def _wait_until_written(folder: Path, kv_bytes: int) -> None:
-    deadline = time.monotonic() + process.PATIENCE
+    deadline = time.monotonic() + patience.PATIENCE
     while _bytes(folder) < kv_bytes:
         if time.monotonic() > deadline:
             raise RuntimeError("the state was not written")

@@ -15,7 +15,8 @@ import psutil
 
 from tests.bench.report import Result, summarise
 from tests.bench.rig import Setting, Texts, make_entry, serve
-from tests.serving.process import PATIENCE, free_port
+from tests.patience import PATIENCE
+from tests.serving.process import free_port
 
 MORE_PER_MINUTE = 0.2
 WINDOWS = 3

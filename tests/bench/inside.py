@@ -17,7 +17,7 @@ import anyio.to_thread
 import mlx.core as mx
 from mlx_lm import server
 
-from tests.serving import process
+from tests import patience
 from warmd.daemon import Daemon
 from warmd.engines.mlx_lm.engine import MlxLmEngine
 from warmd.engines.mlx_lm.generator import WarmingResponseGenerator, WatchedModelProvider
@@ -135,7 +135,7 @@ class Inside:
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait until something holds."""
-        with anyio.fail_after(process.PATIENCE):
+        with anyio.fail_after(patience.PATIENCE):
             while not holds():
                 self._news = anyio.Event()
                 with anyio.move_on_after(LOOK):
@@ -162,7 +162,7 @@ async def running(
             finally:
                 tasks.cancel_scope.cancel()
                 with anyio.CancelScope(shield=True):
-                    await anyio.to_thread.run_sync(generator.stop, process.PATIENCE)
+                    await anyio.to_thread.run_sync(generator.stop, patience.PATIENCE)
 
 
 def _make_provider(model: Path, room: EngineRoom) -> Any:

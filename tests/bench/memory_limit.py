@@ -11,10 +11,10 @@ from pathlib import Path
 import anyio
 import mlx.core as mx
 
+from tests import patience
 from tests.bench.inside import CHUNK, LOOK, UNLIMITED, Inside, RecordingGuard, running
 from tests.bench.report import Result, Row, summarise
 from tests.bench.rig import Setting, Texts, make_entry, save
-from tests.serving import process
 from tests.toys import make_model
 
 ENTRIES, FIT = 32, 20
@@ -73,7 +73,7 @@ async def _measure(model: Path, path: Path) -> list[Row]:
         lowered = [await _Lowering(inside, guard).lower(_active) for _ in range(LOWERINGS)]
         halved = await _Lowering(inside, guard).lower(lambda: (before + _active()) // 2)
         guard.set_limit(UNLIMITED)
-        with anyio.move_on_after(process.PATIENCE):
+        with anyio.move_on_after(patience.PATIENCE):
             await inside.until(lambda: inside.count("warm") == ENTRIES)
         rows += _changed(lowered, halved)
         rows.append(summarise("raised: warm", [inside.count("warm")], "entries", at_least=ENTRIES))

@@ -9,8 +9,9 @@ import urllib.request
 
 from tests.bench.report import Result, ratios, summarise
 from tests.bench.rig import PREFIX_TOKENS, Setting, Texts, make_entry, make_messages, save, timed_chat
+from tests.patience import PATIENCE
 from tests.serving.others import running
-from tests.serving.process import PATIENCE, cached, free_port
+from tests.serving.process import cached, free_port
 from tests.serving.ranks import launch_two, make_shardable, on_two_ranks
 
 ANSWER = 100

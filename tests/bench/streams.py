@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from tests.serving import process
+from tests import patience
 from tests.serving.process import Json, Server
 
 
@@ -116,7 +116,7 @@ def send(
 
 
 def _ask(port: int, body: Json) -> Stream:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=process.PATIENCE)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=patience.PATIENCE)
     sent = time.perf_counter()
     connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
     answer = connection.getresponse()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import socket
 import stat
 from collections.abc import AsyncIterator
@@ -15,9 +16,9 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
-from anyio.abc import SocketStream
+from anyio.abc import SocketAttribute, SocketStream
 
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, eventually
 from warmd.control.client import ask_at
 from warmd.control.errors import ControlError, ControlFailedError, NoDaemonError, NoSocketError
 from warmd.control.protocol import LONGEST_REQUEST
@@ -170,7 +171,10 @@ async def test_a_client_that_says_nothing_is_hung_up_on(path: Path) -> None:
 async def test_a_client_that_does_not_read_is_hung_up_on(path: Path) -> None:
     async with serving(path, idle_seconds=0.2), await anyio.connect_unix(path) as stream:
         await stream.send(b'{"command": "huge"}\n')
-        await anyio.sleep(0.5)
+        # Whoever was hung up on can tell without reading.
+        poll = select.poll()
+        poll.register(stream.extra(SocketAttribute.raw_socket), 0)
+        await eventually(lambda: poll.poll(0))
         assert len(await rest_of(stream)) < 8 << 20
 
 

@@ -46,9 +46,9 @@ def test_a_large_file_is_known_by_a_sample_in_no_time(tmp_path: Path) -> None:
         # Nothing is allocated for a hole.
         file.write((1000).to_bytes(8, "little"))
         file.truncate(size)
-    began = time.perf_counter()
+    began = time.thread_time()
     before = weights_of(tmp_path)
-    assert time.perf_counter() - began < 5
+    assert time.thread_time() - began < 5
     for place in (5, 900, size - 1):
         with weights.open("r+b") as file:
             file.seek(place)

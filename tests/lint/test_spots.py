@@ -92,6 +92,6 @@ def test_code_gives_no_alarm(path: Path) -> None:
 )
 def test_no_text_takes_long(unit: str) -> None:
     text = unit * (200_000 // len(unit))
-    begun = time.perf_counter()
+    begun = time.thread_time()
     find_spots(text, NOW)
-    assert time.perf_counter() - begun < 5
+    assert time.thread_time() - begun < 5

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.patience import PATIENCE
+from tests import patience
 
 STOP_SECONDS = 5.0
 """A stop takes no longer: promised."""
@@ -121,7 +121,7 @@ class Server:
 
     def wait_for(self, event: str, **fields: Any) -> Json:
         """The next log line with this event and these fields; lines before it are skipped."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + patience.PATIENCE
         while True:
             try:
                 found = self._events.get(timeout=max(0.0, deadline - time.monotonic()))
@@ -143,7 +143,7 @@ class Server:
             f"http://127.0.0.1:{self.port}{path}", data, {"Content-Type": "application/json"}
         )
         try:
-            with urllib.request.urlopen(request, timeout=PATIENCE) as response:
+            with urllib.request.urlopen(request, timeout=patience.PATIENCE) as response:
                 return response.status, json.load(response)
         except urllib.error.HTTPError as error:
             with error:
@@ -175,8 +175,8 @@ class Server:
 
     def wait(self) -> int:
         """Wait for the process to end by itself; the exit code."""
-        code = self.process.wait(PATIENCE)
-        self._reader.join(PATIENCE)
+        code = self.process.wait(patience.PATIENCE)
+        self._reader.join(patience.PATIENCE)
         return code
 
 

@@ -43,7 +43,9 @@ class Place:
         """A server on all of them."""
         environment = {"WARMD_STORE_ENABLED": "true", "WARMD_STORE_PATH": str(self.kv), **variables}
         more = [*flags, "--log-level", "DEBUG"]
-        with serving(model or self.model, self.prompts, *more, environment=environment) as server:
+        with serving(
+            model or self.model, self.prompts, *more, environment=environment, module="tests.serving.patient"
+        ) as server:
             yield server
 
     def files(self) -> list[str]:

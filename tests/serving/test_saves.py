@@ -14,6 +14,7 @@ import pytest
 
 from tests.serving.process import Json, Server, cached, serving, write
 from tests.serving.test_control import named
+from warmd.settings import WatchSettings
 
 RULES = "Answer in one short sentence, and say when you do not know. " * 6
 
@@ -104,11 +105,14 @@ def test_each_way_of_saving_is_seen_twice_in_a_row(server: tuple[Server, Path], 
     for number in range(2):
         content = f"{save.__name__} {number}. {RULES}"
         entries: list[Any] = [[{"role": "system", "content": content}]]
+        rejected, began = len(running.seen("prompts.rejected")), time.monotonic()
         save(prompts, json.dumps(entries))
+        # On a machine so busy that the pauses of a save last longer, half a file is what is there.
+        is_whole = time.monotonic() - began < WatchSettings().settle
         tokens = running.wait_for("entry.warmed")["tokens"]
         question: list[Json] = [*entries[0], {"role": "user", "content": "hello"}]
         assert cached(running.chat(question, max_tokens=1)) == tokens
-    assert running.seen("prompts.rejected") == []
+        assert not is_whole or len(running.seen("prompts.rejected")) == rejected
 
 
 def test_an_included_file_is_watched_too(server: tuple[Server, Path]) -> None:

@@ -241,13 +241,13 @@ def test_an_edit_is_acted_on_while_a_long_answer_is_generated(
     prompts = tmp_path / "prompts.json"
     write(prompts, [entry("gone", RULES)])
     never_end = {str(make_raw_tokenizer().token_to_id("</s>")): -100}
-    with serving(models["llama"], prompts) as server:
+    # The server is gone before the answer is waited for.
+    with ThreadPoolExecutor(1) as thread, serving(models["llama"], prompts) as server:
         server.wait_for("entry.warmed")
-        with ThreadPoolExecutor(1) as thread:
-            long = thread.submit(server.chat, ask("Go on."), max_tokens=1500, logit_bias=never_end)
-            write(prompts, [])
-            server.wait_for("entry.dropped")
-            assert not long.done()
+        long = thread.submit(server.chat, ask("Go on."), max_tokens=30_000, logit_bias=never_end)
+        write(prompts, [])
+        server.wait_for("entry.dropped")
+        assert not long.done()
 
 
 def test_one_entry_that_cannot_be_rendered_does_not_stop_the_others(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from tests.patience import PATIENCE
-from tests.watch.follower import eventually, following
+from tests.patience import PATIENCE, eventually
+from tests.watch.follower import following
 from tests.watch.sources import Told
 from warmd.settings import Settings, WatchSettings
 from warmd.watch import Look, Watcher, signature

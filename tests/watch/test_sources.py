@@ -13,8 +13,8 @@ import anyio
 import pytest
 import watchfiles
 
-from tests.patience import PATIENCE
-from tests.watch.follower import EVENTS_ONLY, eventually, following
+from tests.patience import PATIENCE, eventually
+from tests.watch.follower import EVENTS_ONLY, following
 from tests.watch.sources import Deaf, Refusing, Silent
 from warmd.settings import WatchSettings
 from warmd.watch import EventSource, Look, Watcher

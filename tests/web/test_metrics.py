@@ -126,8 +126,8 @@ def test_five_hundred_entries_take_milliseconds() -> None:
     statistics = make_statistics(entries=entries)
     took = []
     for _ in range(5):
-        began = time.perf_counter()
+        began = time.thread_time()
         exposition(statistics)
-        took.append(time.perf_counter() - began)
+        took.append(time.thread_time() - began)
     # About 30 ms where it was measured; the bound is for machines that do other things, too.
     assert min(took) < 0.2

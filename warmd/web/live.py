@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from warmd.status import Statistics
 from warmd.web.recent import Recent, Recorded
 
-PATIENCE = 2.0
-"""Seconds in which a daemon that is alive answers: its event loop does nothing that takes long."""
+PATIENCE = 5.0
+"""Seconds in which a daemon that is alive answers: its event loop does nothing that takes long, though the
+machine may be busy."""
 
 
 @dataclass(frozen=True, slots=True)
