@@ -19,6 +19,9 @@ def main(weights: str, port: str) -> None:
     params.n_ctx = 2048
     # One conversation at a time: others are kept in llama.cpp's own cache in memory only.
     params.n_parallel = 1
+    # Its threads wait for each other busily, which is slow where they do not all have a core.
+    params.cpuparams.n_threads = 1
+    params.cpuparams_batch.n_threads = 1
     server = xllamacpp.Server(params)
     print(server.listening_address, flush=True)
     while True:
