@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import queue
@@ -18,6 +19,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from random import SystemRandom
 from typing import Any
 
 from tests import patience
@@ -35,11 +37,20 @@ def _parse(line: str) -> Json:
         return {"event": "not a JSON line"}
 
 
+PORTS = range(20_000, 32_000)
+"""None that a system gives to who asks for any, as every client does: it stays free until it is used."""
+
+_places = itertools.count(SystemRandom().randrange(len(PORTS)), 7)
+"""Workers begin at different ones, and none comes back to one soon. mlx's ring takes the next ones, too."""
+
+
 def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port on which nobody listens."""
+    while True:
+        port = PORTS[next(_places) % len(PORTS)]
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Server:
