@@ -143,7 +143,9 @@ ENTRY: tuple[Measure[EntryStatus], ...] = (
         lambda found: found.near_misses,
     ),
     Measure(
-        "warmd_entry_warm_seconds_total", "Spent on warming it, also in vain.", lambda found: round(found.warm_seconds, 6)
+        "warmd_entry_warm_seconds_total",
+        "Spent on warming it, also in vain.",
+        lambda found: round(found.warm_seconds, 6),
     ),
     Measure("warmd_entry_warmed_timestamp_seconds", "When it became warm.", lambda found: found.warmed_at),
     Measure(
