@@ -36,7 +36,9 @@ def test_sighup_reads_the_file_at_once(models: dict[str, Path], tmp_path: Path) 
         server.wait_for("prompts.accepted", generation=2)
         for _ in range(50):
             server.process.send_signal(signal.SIGHUP)
-        write(tmp_path / "prompts.json", [named("c", RULES)])
+        # In one piece: the file may be read at any moment.
+        write(tmp_path / "next.json", [named("c", RULES)])
+        (tmp_path / "next.json").replace(tmp_path / "prompts.json")
         server.wait_for("prompts.accepted", generation=3)
         assert server.stop() == 0
 
