@@ -301,7 +301,7 @@ class Daemon:
     def _update_ledger(self, document: Document, warmer: Warmer) -> None:
         before, warm_before = self._ledger.problems, self._ledger.warm_names()
         self._ledger.update(document, self._renders.found)
-        self.traffic.follow(self._ledger.slots)
+        self.traffic.follow(self._ledger.slots, self._ledger.retired)
         is_told = self._identity is not None and self._identity.unwarmable is not None
         for name, error in self._ledger.problems.items():
             is_news = str(before.get(name)) != str(error) and not isinstance(error, ElsewhereError)

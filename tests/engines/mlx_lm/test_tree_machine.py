@@ -255,17 +255,6 @@ class Expected:
         fitting = (len(t) for t in self.held.values() if len(t) <= at_most and tokens[: len(t)] == t)
         return max(fitting, default=0)
 
-    def hit(self, tokens: Ids, matched: int) -> str | None:
-        """The key of the prefix that a request hits which starts from so many tokens of a state."""
-        through = [
-            (len(t), key)
-            for key, t in self.held.items()
-            if len(t) <= matched
-            and tokens[: len(t)] == t
-            and self.is_quantised(len(t)) == self.is_quantised(matched)
-        ]
-        return max(through)[1] if through else None
-
     def leaves(self) -> set[Ids]:
         """Of all that is kept, what is no beginning of something else in the same tree."""
         kept = self.kept()
@@ -534,7 +523,7 @@ class WarmStoreMachine(RuleBasedStateMachine):
         if cache is None:
             return None
         self.mix.assert_shape(cache, matched)
-        assert served.key == self.expected.hit(tokens, matched)
+        assert (served.cached, served.warm) == (matched, matched)
         return tokens[:matched], cache
 
     def request(self, number: int, cut: int, tail: Ids) -> Ids:

@@ -84,11 +84,6 @@ class KVTree:
                 return Match(above, length)
         return None
 
-    def held_at(self, match: Match) -> str | None:
-        """Key of the longest held prefix that a match goes through."""
-        held = [n.payload.held for n in match.node.path() if n.payload.held and n.end <= match.length]
-        return held[-1] if held else None
-
     def copy(self, match: Match, more: int) -> list[Any]:
         """A fresh prompt cache, which its user may change (lazy).
 

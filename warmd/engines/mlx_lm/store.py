@@ -42,11 +42,6 @@ class Found:
         """Tokens of it."""
         return self.match.length
 
-    @property
-    def key(self) -> str | None:
-        """Of the longest held prefix that it goes all through, if any."""
-        return self.tree.held_at(self.match)
-
     def copy(self, more: int) -> list[Any]:
         """A fresh prompt cache with room for `more` tokens, which its user may change (lazy)."""
         return self.tree.copy(self.match, more)
