@@ -22,6 +22,6 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Ask for it."""
-    ask("resume")
-    print("resumed")
+    found = ask("resume")
+    print("resumed" if found.get("was_paused", True) else "it was not paused")
     return 0

@@ -11,7 +11,15 @@ from pathlib import Path
 import anyio
 
 from warmd.blocking import Blocking
-from warmd.crash.suspects import KEPT, Suspect, Suspects, read_suspects_json, suspects_json
+from warmd.crash.suspects import (
+    KEPT,
+    Suspect,
+    Suspects,
+    happened,
+    read_suspects_json,
+    suspects_json,
+    way_out,
+)
 from warmd.engines.base import Identity
 from warmd.events import Emit, make_event
 from warmd.files.state import read_json, write_json
@@ -24,8 +32,6 @@ JUST_NOW = 10.0
 """Seconds: the time in which a stop may come before the death of the engine that it is for is noticed."""
 UNMARK_SECONDS = 1.0
 """How long to wait for a mark to go: a stop waits as well."""
-
-WAY_OUT = "edit it, change the model or [memory] limit, or run `warmd rewarm` with its name"
 
 
 def limit_name(limit: str) -> str:
@@ -82,7 +88,7 @@ class Quarantine:
         suspect = self._suspects.find(self._suspect(key, identity).cause)
         if suspect is None or not suspect.is_quarantined:
             return None
-        return f"the process ended abruptly {suspect.ends} times while warming it: {WAY_OUT}"
+        return f"{happened(suspect.ends)}: {way_out()}"
 
     def _suspect(
         self, key: str, identity: Identity | None, entries: Collection[str] = (), tokens: int = 0
@@ -104,7 +110,8 @@ class Quarantine:
         try:
             await self.save()
             yield
-            self._suspects, is_done = self._suspects.clear(suspect.cause), True
+            self.forgive([key], identity)
+            is_done = True
         finally:
             self._suspects = self._suspects.stop(suspect.cause)
             if not is_done:
@@ -115,7 +122,7 @@ class Quarantine:
 
     @property
     def broken_off(self) -> tuple[Suspect, ...]:
-        """What was being warmed until just now, and did not come to its end."""
+        """What was being warmed until just now, and was stopped by nothing of its own."""
         since = time.monotonic() - JUST_NOW
         return tuple(suspect for at, suspect in self._broken_off if at >= since)
 
@@ -132,6 +139,13 @@ class Quarantine:
         """What happened to these counts no more; `save` lets the disk know."""
         for key in keys:
             self._suspects = self._suspects.clear(self._suspect(key, identity).cause)
+            self.excuse(key, identity)
+
+    def excuse(self, key: str, identity: Identity | None) -> None:
+        """The warming of a prefix came to its end for a reason of its own, whatever dies after it."""
+        cause = self._suspect(key, identity).cause
+        kept = [(at, suspect) for at, suspect in self._broken_off if suspect.cause != cause]
+        self._broken_off = deque(kept, maxlen=KEPT)
 
     async def save(self) -> None:
         """Return once the disk has what is known now, or has been given its time; never raises for it."""
@@ -149,10 +163,21 @@ class Quarantine:
         # What changes meanwhile is written as well: nobody may be waiting for this any more.
         try:
             while self._written != (suspects := self._suspects):
-                write_json(folder / FILE_NAME, suspects_json(suspects))
+                self._replace(folder / FILE_NAME, suspects)
                 self._written = suspects
         finally:
             self._is_writing = False
+
+    def _replace(self, path: Path, suspects: Suspects) -> None:
+        try:
+            write_json(path, suspects_json(suspects))
+        except OSError:
+            if self._written.has_no_marks_beyond(suspects):
+                raise
+            # A mark that stays counts as an abrupt end. On a full disk its own room is enough for the rest.
+            path.unlink(missing_ok=True)
+            self._written = Suspects()
+            write_json(path, suspects_json(suspects))
 
     def _complain(self, reason: str) -> None:
         if reason != self._complaint:
