@@ -170,5 +170,8 @@ def _purge(places: Places) -> None:
         say(f"removed: what was in {places.state}")
     if left:
         say(f"left: in {places.state} what may not be warmd's: {', '.join(left)}")
+    for folder in (places.state, places.store):
+        if os.path.lexists(folder) and not folder.is_dir():
+            say(f"left: {folder}, which is no folder and so not warmd's")
     if done.files:
         say(f"removed: {counted(done.files, 'file')} of warm state in {places.store}")
