@@ -8,11 +8,10 @@ import os
 import signal
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from warmd.config import expand_home, load_settings
 from warmd.errors import UsageError, WarmdError
-from warmd.parser import add_command
 from warmd.prompts import InvalidPromptsError, load_document
 
 if TYPE_CHECKING:
@@ -31,15 +30,8 @@ OWN = {"--demo", "--give-up", "--log-level", "--port", "--prompt-cache-size"}
 """Flags of `warmd serve` without which the server would not be what is measured, or could not be followed."""
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add the command's parser."""
-    parser = add_command(
-        subparsers,
-        "bench",
-        run,
-        summary="measure what warming is worth with your model and prompts",
-        description=DESCRIPTION,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what it takes."""
     parser.add_argument("--model", metavar="M", required=True, help="model folder or Hugging Face name")
     parser.add_argument("--prompts", metavar="FILE", help="the warm-prompts file (default: from the config)")
     parser.add_argument("--rounds", metavar="N", type=int, default=5, help="(default: 5)")

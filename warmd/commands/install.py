@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from warmd.commands.options import port_number, seconds_or_zero, with_memory_limit
 from warmd.commands.say import say
@@ -47,7 +46,6 @@ from warmd.launchd.replace import check_port, replace_job
 from warmd.launchd.service import GONE_LOOKS, Service
 from warmd.launchd.variables import TEMPLATES_OWN, as_service, ignored, make_environment
 from warmd.logfile import log_file_path
-from warmd.parser import add_command
 from warmd.settings import Settings
 from warmd.text import printable
 
@@ -62,9 +60,8 @@ no such model, or the port is taken."""
 WAIT_SECONDS = 120.0
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add the command's parser."""
-    parser = add_command(subparsers, "install", run, summary="run as a Mac service", description=DESCRIPTION)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what it takes."""
     parser.add_argument(
         "--model", metavar="M", help="model folder or Hugging Face name (default: what is installed)"
     )
