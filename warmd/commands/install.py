@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from warmd.commands.options import port_number, seconds_or_zero, with_memory_limit
+from warmd.commands.options import add_prompts, add_wait, port_number, with_memory_limit
 from warmd.commands.say import say
 from warmd.config import config_path, expand_home, load_settings
 from warmd.control.place import state_folder
@@ -57,7 +57,6 @@ The service gets the WARMD_ variables of this shell, and those that say where ca
 loaded, the one that was there before is loaded again; so it is after ctrl-C, which waits until that is done.
 Exit code 0: it is installed and runs. 1: launchd refuses, or the server has ended. 2: usage. 3: no launchctl,
 no such model, or the port is taken."""
-WAIT_SECONDS = 120.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,15 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model", metavar="M", help="model folder or Hugging Face name (default: what is installed)"
     )
-    parser.add_argument("--prompts", metavar="FILE", help="the warm-prompts file (default: from the config)")
+    add_prompts(parser)
     parser.add_argument("--port", metavar="N", type=port_number, help="the server's port (default: 8080)")
-    parser.add_argument(
-        "--wait",
-        metavar="S",
-        type=seconds_or_zero,
-        default=WAIT_SECONDS,
-        help="seconds to wait for the server (default: 120; 0 does not wait)",
-    )
+    add_wait(parser)
     parser.add_argument(
         "--dry-run",
         action="store_true",

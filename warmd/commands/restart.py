@@ -8,8 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from warmd.commands.install import WAIT_SECONDS, tell_readiness
-from warmd.commands.options import seconds_or_zero
+from warmd.commands.install import tell_readiness
+from warmd.commands.options import add_wait
 from warmd.commands.say import say
 from warmd.launchd.agent import Plist, UnreadablePlistError
 from warmd.launchd.install import read_installed, refuse_root
@@ -27,13 +27,7 @@ server has ended. 3: no launchctl, or another program has the port."""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what it takes."""
-    parser.add_argument(
-        "--wait",
-        metavar="S",
-        type=seconds_or_zero,
-        default=WAIT_SECONDS,
-        help="seconds to wait for the server (default: 120; 0 does not wait)",
-    )
+    add_wait(parser)
 
 
 def run(args: argparse.Namespace) -> int:

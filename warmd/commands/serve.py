@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warmd.commands.options import add_memory_limit, with_memory_limit
+from warmd.commands.options import add_memory_limit, add_prompts, with_memory_limit
 from warmd.config import expand_home, load_settings
 from warmd.errors import UsageError
 from warmd.settings import Settings
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine", choices=ENGINES, default=ENGINES[0], help="whose server to run (default: mlx-lm)"
     )
-    parser.add_argument("--prompts", metavar="FILE", help="the warm-prompts file (default: from the config)")
+    add_prompts(parser)
     add_memory_limit(parser)
     parser.add_argument(
         "--demo",
