@@ -51,13 +51,14 @@ class Running:
             memory=MemorySettings(look=0.05),
         )
         self._news = anyio.Event()
+        self.quarantine = Quarantine(folder, limit, self._emit)
         self.daemon = Daemon(
             engine,
             path,
             settings,
             emit=self._emit,
             randomness=lambda: 0.5,
-            quarantine=Quarantine(folder, limit, self._emit),
+            quarantine=self.quarantine,
             best_rate=best_rate,
         )
 

@@ -160,6 +160,7 @@ class Warmer:
         except EngineDiedError:
             raise
         except Exception as error:  # noqa: BLE001 - one failed warming must not end the others
+            self._quarantine.excuse(key, self._identity)
             # A model that goes away takes its warmings with it; that is no failure of theirs.
             if self._engine.identity == self._identity:
                 self._fail(slot, error)
@@ -173,6 +174,7 @@ class Warmer:
                 slot.mark_pending()
         # Not reached when the daemon itself is told to stop.
         if scope.cancel_called:
+            self._quarantine.excuse(key, self._identity)
             # It may have been held in the same moment.
             self._on_change()
         self._turnstile.next()

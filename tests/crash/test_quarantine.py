@@ -19,7 +19,7 @@ import pytest
 from tests.test_daemon import Running, entry
 from warmd.crash import quarantine as module
 from warmd.crash.quarantine import FILE_NAME, Quarantine, read_suspects
-from warmd.engines.base import EngineDiedError, Identity
+from warmd.engines.base import EngineDiedError, Identity, NoRoomError
 from warmd.events import Event
 from warmd.files.state import write_json
 from warmd.testing import FakeEngine
@@ -126,6 +126,83 @@ async def test_what_a_stop_broke_off_is_marked_again_when_the_engine_turns_out_t
     # Long ago it is no matter.
     monkeypatch.setattr(module, "JUST_NOW", -1.0)
     assert quarantine.broken_off == ()
+
+
+@pytest.mark.parametrize("change", [pause, unload, edit])
+async def test_what_was_broken_off_for_a_reason_of_its_own_is_no_matter_when_the_engine_dies(
+    tmp_path: Path, change: Callable[[Running], Any]
+) -> None:
+    engine = FakeEngine()
+    engine.hold("held")
+    async with running(tmp_path, entry("held"), engine=engine) as it:
+        await it.until(lambda: it.engine.running == 1)
+        await change(it)
+        await it.until(lambda: it.quarantine.broken_off == ())
+        await it.quarantine.engine_died()
+        assert marks(tmp_path) == []
+
+
+@pytest.mark.parametrize("is_full", [True, False])
+async def test_what_failed_is_no_matter_when_the_engine_dies(tmp_path: Path, is_full: bool) -> None:
+    engine = FakeEngine()
+    engine.fail_warm("a", NoRoomError(5, 0) if is_full else OSError("no"), times=1)
+    async with running(tmp_path, entry("a"), engine=engine) as it:
+        await it.until(lambda: it.states() in ({"a": "failed"}, {"a": "deferred"}))
+        await it.quarantine.engine_died()
+        assert marks(tmp_path) == []
+
+
+async def break_off(quarantine: Quarantine) -> None:
+    with anyio.CancelScope() as stop:
+        async with quarantine.marked(KEY, MODEL, ["a"], 5):
+            stop.cancel()
+            await anyio.sleep_forever()
+    assert [suspect.entries for suspect in quarantine.broken_off] == [("a",)]
+
+
+async def test_what_was_warmed_or_forgiven_since_is_no_matter_when_the_engine_dies(tmp_path: Path) -> None:
+    quarantine = Quarantine(tmp_path)
+    await break_off(quarantine)
+    async with quarantine.marked(KEY, MODEL, ["a"], 5):
+        pass
+    await quarantine.engine_died()
+    assert marks(tmp_path) == []
+    await break_off(quarantine)
+    quarantine.forgive([KEY], MODEL)
+    await quarantine.engine_died()
+    assert marks(tmp_path) == []
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+async def test_a_disk_that_is_full_by_then_keeps_no_mark_and_what_was_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_done: bool
+) -> None:
+    await end_abruptly(tmp_path, "b", entry("b"))
+    is_full = False
+
+    def write_to_small_disk(path: Path, value: Any) -> None:
+        # The old file is there until the new one is, and there is room for one of them.
+        if is_full and path.exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_json(path, value)
+
+    monkeypatch.setattr(module, "write_json", write_to_small_disk)
+    events: list[Event] = []
+    quarantine = Quarantine(tmp_path, emit=events.append)
+    with anyio.CancelScope() as stop:
+        async with quarantine.marked(KEY, MODEL, ["a"], 5):
+            is_full = True
+            if not is_done:
+                stop.cancel()
+                await anyio.sleep_forever()
+    assert marks(tmp_path) == []
+    assert [suspect.entries for suspect in read_suspects(tmp_path).ended] == [("b",)]
+    assert [event.name for event in events] == ["entry.suspected"]
+    # Another mark is not worth what is known: it is told that it cannot be written.
+    async with quarantine.marked(KEY, MODEL, ["a"], 5):
+        assert marks(tmp_path) == []
+    assert [suspect.entries for suspect in read_suspects(tmp_path).ended] == [("b",)]
+    assert [event.name for event in events] == ["entry.suspected", "state.failed"]
 
 
 @pytest.mark.parametrize("change", [leave, pause, unload, edit])

@@ -104,7 +104,8 @@ class Quarantine:
         try:
             await self.save()
             yield
-            self._suspects, is_done = self._suspects.clear(suspect.cause), True
+            self.forgive([key], identity)
+            is_done = True
         finally:
             self._suspects = self._suspects.stop(suspect.cause)
             if not is_done:
@@ -115,7 +116,7 @@ class Quarantine:
 
     @property
     def broken_off(self) -> tuple[Suspect, ...]:
-        """What was being warmed until just now, and did not come to its end."""
+        """What was being warmed until just now, and was stopped by nothing of its own."""
         since = time.monotonic() - JUST_NOW
         return tuple(suspect for at, suspect in self._broken_off if at >= since)
 
@@ -132,6 +133,13 @@ class Quarantine:
         """What happened to these counts no more; `save` lets the disk know."""
         for key in keys:
             self._suspects = self._suspects.clear(self._suspect(key, identity).cause)
+            self.excuse(key, identity)
+
+    def excuse(self, key: str, identity: Identity | None) -> None:
+        """The warming of a prefix came to its end for a reason of its own, whatever dies after it."""
+        cause = self._suspect(key, identity).cause
+        kept = [(at, suspect) for at, suspect in self._broken_off if suspect.cause != cause]
+        self._broken_off = deque(kept, maxlen=KEPT)
 
     async def save(self) -> None:
         """Return once the disk has what is known now, or has been given its time; never raises for it."""
@@ -149,10 +157,21 @@ class Quarantine:
         # What changes meanwhile is written as well: nobody may be waiting for this any more.
         try:
             while self._written != (suspects := self._suspects):
-                write_json(folder / FILE_NAME, suspects_json(suspects))
+                self._replace(folder / FILE_NAME, suspects)
                 self._written = suspects
         finally:
             self._is_writing = False
+
+    def _replace(self, path: Path, suspects: Suspects) -> None:
+        try:
+            write_json(path, suspects_json(suspects))
+        except OSError:
+            if self._written.has_no_marks_beyond(suspects):
+                raise
+            # A mark that stays counts as an abrupt end. On a full disk its own room is enough for the rest.
+            path.unlink(missing_ok=True)
+            self._written = Suspects()
+            write_json(path, suspects_json(suspects))
 
     def _complain(self, reason: str) -> None:
         if reason != self._complaint:

@@ -92,6 +92,10 @@ class Suspects:
         others = tuple(suspect for suspect in self.ended if suspect.cause not in causes)
         return Suspects((), (*others, *met)[-KEPT:])
 
+    def has_no_marks_beyond(self, others: Suspects) -> bool:
+        """True when all that is marked here is marked there."""
+        return {mark.cause for mark in self.warming} <= {mark.cause for mark in others.warming}
+
     def find(self, cause: Cause) -> Suspect | None:
         """What abrupt ends count against one, if any do."""
         return next((suspect for suspect in self.ended if suspect.cause == cause), None)
