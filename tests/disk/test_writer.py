@@ -49,8 +49,8 @@ class Disk:
         settings = WriterSettings(max_bytes, grace, rate)
         writer = Writer(shelf, settings, next_piece or feed(pieces), self.told.tell, retry=0.05)
         writer.want(Wanted([pack(tokens) for tokens in wanted], digest_of(IDENTITY)))
-        writer.start()
         self.writers.append(writer)
+        writer.start()
         return shelf
 
     def names(self) -> set[str]:
