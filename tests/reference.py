@@ -65,7 +65,8 @@ def events() -> str:
         ]
     )
     foreign = (
-        f"`{FOREIGN}` is what other code logged, warned, raised or printed. Its fields vary: `logger`, "
+        f"`{FOREIGN}` is what other code logged, warned, raised or printed (mlx-lm, transformers, …), and "
+        "the server's line for each HTTP request (logger `warmd.http`). Its fields vary: `logger`, "
         "`message` (null where it could hold content), `at`, `category`, `exception`, `where`, `characters`."
     )
     return "\n\n".join(["# Events", NOTE, head, catalogue_table(), foreign]) + "\n"

@@ -181,7 +181,17 @@ def test_words_for_true(file: Path, word: str) -> None:
         ),
         (
             "[memory]\nlimit = '0'\n",
-            "FILE: [memory] limit: expected auto or a size of at least 1 byte, found '0'",
+            "FILE: [memory] limit: expected auto or a size of at least 1 MB, found '0'",
+        ),
+        (
+            "[memory]\nlimit = '12'\n",
+            "FILE: [memory] limit: expected auto or a size such as 12GB or 800MiB, found '12', which is 12 "
+            "bytes",
+        ),
+        (
+            "[store]\nwrite_rate = '100'\n",
+            "FILE: [store] write_rate: expected a size such as 12GB or 800MiB, found '100', which is 100 "
+            "bytes",
         ),
         (
             "[memory]\nreserve = 'auto'\n",

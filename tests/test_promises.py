@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from tests.test_readme import README, ROOT
+from tests.pages import README, ROOT, section
 
 PROMISES = 9
 
@@ -24,7 +24,7 @@ def marked() -> Iterator[tuple[int, str]]:
 
 def named() -> list[tuple[int, str]]:
     """Every test that the README names for a promise."""
-    table = README.partition("## Promises")[2].partition("\n## ")[0]
+    table = section(README, "Promises")
     rows = re.findall(r"^\| (\d) \| .* \| (.*) \|$", table, re.MULTILINE)
     return [(int(number), test) for number, tests in rows for test in re.findall(r"`([^`]+)`", tests)]
 

@@ -61,6 +61,11 @@ def settings_without(environment: Mapping[str, str]) -> Settings:
     return Settings(state=StateSettings(folder))
 
 
+def variables_given(environment: Mapping[str, str]) -> list[str]:
+    """Names of the variables that are for settings."""
+    return sorted(name for name in environment if name.startswith("WARMD_") and name != "WARMD_CONFIG")
+
+
 @contextmanager
 def _noting(problems: list[str]) -> Iterator[None]:
     """Go on after something wrong, so that all of it is told at once."""
@@ -165,8 +170,7 @@ def _keys() -> Iterator[tuple[str, Field[Any]]]:
 
 def _apply_environment(settings: Settings, environment: Mapping[str, str], problems: list[str]) -> Settings:
     variables = {f"WARMD_{section}_{item.name}".upper(): (section, item.name) for section, item in _keys()}
-    given = (name for name in environment if name.startswith("WARMD_") and name != "WARMD_CONFIG")
-    for variable in sorted(given):
+    for variable in variables_given(environment):
         with _noting(problems):
             if variable not in variables:
                 found = nearest_of(variable, ["WARMD_CONFIG", *variables])

@@ -134,7 +134,7 @@ class Daemon:
             entries=entries if is_seen else tuple(entry.without_requests() for entry in entries),
             memory=self._engine.memory(),
             live=replace(self.traffic.counts) if is_seen else None,
-            paused=self._turnstile.is_closed,
+            paused=self.is_paused,
             suggestions=tuple(self.traffic.suggestions.found()) if is_seen else None,
             disk=self._engine.disk(),
             url=self._url,
@@ -143,9 +143,14 @@ class Daemon:
 
     # --- asked for by a person -------------------------------------------------------------------
 
+    @property
+    def is_paused(self) -> bool:
+        """Nothing is warmed until `resume`."""
+        return self._turnstile.is_closed
+
     def pause(self) -> None:
         """Warm nothing until `resume`; what is being warmed stops at its next chunk."""
-        if not self._turnstile.is_closed:
+        if not self.is_paused:
             self._turnstile.is_closed = True
             self._tell.paused()
         if self._tenure is not None:
@@ -153,7 +158,7 @@ class Daemon:
 
     def resume(self) -> None:
         """Go on warming, by a plan that counts what was done before."""
-        if self._turnstile.is_closed:
+        if self.is_paused:
             self._turnstile.is_closed = False
             self._is_resumed = True
             self._tell.resumed()

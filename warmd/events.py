@@ -91,7 +91,8 @@ CATALOGUE: Mapping[str, Kind] = {
     "plan.made": Kind(
         "info",
         ("generation", "keep", "warm", "drop", "defer", "new_tokens", "disk_tokens"),
-        "what will be done; counts of distinct prefixes, and of tokens to prefill and to read from disk",
+        "what will be done; counts of distinct prefixes, and of tokens to prefill and to read from disk as "
+        "far as known by then",
         unsaid=("disk_tokens",),
     ),
     "entry.planned": Kind(
@@ -103,8 +104,8 @@ CATALOGUE: Mapping[str, Kind] = {
     "entry.deferred": Kind(
         "warning",
         ("entry", "needed", "available", "reason"),
-        "it waits for memory, in bytes, or (0 bytes) for what `reason` says, such as live requests; it goes "
-        "on by itself",
+        "it waits for memory, in bytes, or (0 bytes) for what `reason` says, such as live requests that "
+        "left it no time for `[warm] max_pause`; it goes on by itself",
     ),
     "entry.warming": Kind("info", ("entry", "tokens"), "its prefix is being prefilled"),
     "entry.warmed": Kind(
@@ -139,7 +140,8 @@ CATALOGUE: Mapping[str, Kind] = {
     "entry.volatile": Kind(
         "warning",
         ("entry", "position", "reason"),
-        "its prompt changes by itself in the course of a day, from this token on: it is not warmed",
+        "its template prints the time of day before the entry's own text, from this token on: it is "
+        "not warmed",
     ),
     "entry.dropped": Kind(
         "info",
@@ -244,7 +246,7 @@ CATALOGUE: Mapping[str, Kind] = {
     "log.repeated": Kind(
         "warning",
         ("repeated", "times", "seconds"),
-        "an error came again so often; with the level and the texts of its first line",
+        "an error came again so often, told after a minute; with the level and the texts of its first line",
     ),
     "log.dropped": Kind("warning", ("lines",), "so many lines before this one could not be written"),
 }

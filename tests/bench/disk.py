@@ -75,7 +75,7 @@ def _live_rows(setting: Setting, entry: Json, kv_bytes: int) -> list[Row]:
     variables = {
         "WARMD_STORE_ENABLED": "true",
         "WARMD_STORE_PATH": str(folder / "kv"),
-        "WARMD_STORE_WRITE_RATE": str(max(1, kv_bytes // WRITE_SECONDS)),
+        "WARMD_STORE_WRITE_RATE": f"{max(1, kv_bytes // WRITE_SECONDS)}B",
     }
     with serve(setting, folder / "prompts.json", [entry], **variables) as server:
         writing = _requests(server, 0)

@@ -153,6 +153,39 @@ def test_a_replaced_entry_keeps_its_other_keys_and_its_files(path: Path) -> None
     ]
 
 
+def test_files_that_a_replaced_entry_no_longer_needs_go(path: Path) -> None:
+    put(path, make(system(LONG), system(LONG + "More."), tools=TOOLS))
+    put(path, make(system("Short."), tools=TOOLS), name="other")
+    again = put(path, make(system(LONG)), replace=True)
+    assert (again.removed, again.left) == (("prompts/new-2.md", "tools/new.json"), ())
+    assert sorted(tree(path.parent)) == ["prompts.json", "prompts/new.md", "tools/other.json"]
+
+
+def test_a_file_goes_only_where_it_is_called_as_ours_and_nothing_else_names_it(path: Path) -> None:
+    put(path, make(system(LONG), tools=TOOLS))
+    (path.parent / "mine.md").write_text("mine")
+    (path.parent / "prompts" / "new-2.md").symlink_to("../mine.md")
+    (path.parent / "prompts" / "newer.md").write_text("newer")
+    value = json.loads(path.read_text())
+    files = ("prompts/new.md", "prompts/new-2.md", "./prompts/newer.md")
+    value["prompts"][1]["messages"] = [{"role": "system", "content_file": file} for file in files]
+    value["prompts"].append({"messages": [system("x")], "tools_file": "tools/new.json"})
+    path.write_text(json.dumps(value))
+    again = put(path, make(), replace=True)
+    assert (again.removed, again.left) == (("prompts/new.md",), ("mine.md", "prompts/newer.md"))
+    assert sorted(tree(path.parent)) == [
+        *("mine.md", "prompts.json", "prompts/new-2.md", "prompts/newer.md", "tools/new.json")
+    ]
+
+
+def test_nothing_goes_where_the_file_cannot_be_saved(path: Path) -> None:
+    put(path, make(system(LONG), tools=TOOLS))
+    before = tree(path.parent)
+    with pytest.raises(NotSavedError):
+        put(path, make(), replace=True, most=200)
+    assert tree(path.parent) == before
+
+
 def test_files_of_others_are_left_alone(path: Path) -> None:
     for name in ("prompts", "tools"):
         (path.parent / name).mkdir()

@@ -364,7 +364,7 @@ def test_what_is_wrong_for_all_entries_is_told_once(models: dict[str, Path], che
     )
 
 
-@pytest.mark.parametrize(("limit", "shown"), [(100_000, "100 KB"), (80_100_000, "80.1 MB")])
+@pytest.mark.parametrize(("limit", "shown"), [(1_000_000, "1 MB"), (80_100_000, "80.1 MB")])
 def test_a_limit_below_model_and_process_is_one_line_with_all_numbers(
     limit: int, shown: str, models: dict[str, Path], check: Checker
 ) -> None:
@@ -378,7 +378,7 @@ def test_a_limit_below_model_and_process_is_one_line_with_all_numbers(
     assert [row.split()[-1] for row in rows[:2]] == ["no", "no"]
 
 
-@pytest.mark.parametrize("limit", ["lots", "-1GB", "0", "", "12 apples"])
+@pytest.mark.parametrize("limit", ["lots", "-1GB", "0", "12", "12KB", "", "12 apples"])
 @pytest.mark.parametrize("command", ["check", "serve"])
 def test_a_limit_that_makes_no_sense_is_one_line(command: str, limit: str, tmp_path: Path) -> None:
     args = [command, "--model", "m", f"--memory-limit={limit}"]

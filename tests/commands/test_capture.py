@@ -39,15 +39,22 @@ def test_what_was_captured() -> None:
 
 
 def test_what_was_saved() -> None:
-    saved = {
+    saved: Json = {
         "path": "/p.json",
         "files": ["prompts/new.md", "tools/new.json"],
         "replaced": False,
+        "removed": [],
+        "left": [],
         "warnings": [],
     }
     assert printed(answer(), saved)[-1] == "new: added to /p.json, with prompts/new.md and tools/new.json"
-    saved = {"path": "/p.json", "files": [], "replaced": True, "warnings": ["the defaults add x"]}
+    saved |= {"files": [], "replaced": True, "warnings": ["the defaults add x"]}
     assert printed(answer(), saved)[-2:] == ["warning: the defaults add x", "new: replaced in /p.json"]
+    saved |= {"removed": ["tools/new.json"], "left": ["mine.md"]}
+    assert printed(answer(), saved)[-2:] == [
+        "removed, as no entry names it any more: tools/new.json",
+        "note: no entry names mine.md any more; it stays",
+    ]
 
 
 def test_what_a_user_should_know() -> None:

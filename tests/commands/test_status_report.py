@@ -122,7 +122,7 @@ def test_a_file_that_is_not_there_yet_is_no_wrong_file() -> None:
 
 def test_the_memory_is_held_against_its_limit() -> None:
     assert lines(replace(EMPTY, memory=MEMORY))[2:4] == [
-        "memory [=========######               ] 500 B of 1 KB, 200 B warm",
+        "memory [=========######               ] 500 B of 1 KB, 200 B held",
         "       400 B left to warm, 100 B kept for requests",
     ]
 

@@ -187,14 +187,14 @@ async def test_pause_stops_what_runs_and_starts_nothing(path: Path) -> None:
     gate = engine.hold("a")
     async with running(path, entry("a"), entry("b"), engine=engine) as it:
         await it.until(lambda: it.states() == {"a": "warming", "b": "pending"})
-        assert await ask(it, "pause") == {"paused": True}
+        assert await ask(it, "pause") == {"paused": True, "was_paused": False}
         await it.until(lambda: engine.running == 0)
         gate.set()
         it.save(entry("a"), entry("b"), entry("c"))
         await it.until(lambda: it.states() == dict.fromkeys("abc", "pending"))
         assert (await ask(it, "status"))["paused"] is True
         assert engine.names_of("warm") == ["a"]
-        assert await ask(it, "resume") == {"paused": False}
+        assert await ask(it, "resume") == {"paused": False, "was_paused": True}
         await it.applied(2)
         assert it.states() == dict.fromkeys("abc", "warm")
         assert (await ask(it, "status"))["paused"] is False

@@ -261,7 +261,7 @@ async def test_after_two_abrupt_ends_it_is_quarantined_and_the_others_are_warmed
         assert it.states() == {"a": "quarantined", "b": "warm"}
         reason = (
             "the process ended abruptly 2 times while warming it: edit it, change the model or "
-            "[memory] limit, or run `warmd rewarm` with its name"
+            "[memory] limit, or run `warmd rewarm NAME`"
         )
         assert it.status("a").reason == reason
         assert it.named("entry.failed") == [

@@ -15,7 +15,7 @@ from tests.disk.made import make_piece, put
 from tests.launchd.test_agent import AGENT, FILE
 from warmd.control.errors import ControlFailedError
 from warmd.crash.starts import FailedStart, note_failed_start
-from warmd.crash.suspects import Suspect, Suspects
+from warmd.crash.suspects import Suspect, Suspects, happened, way_out
 from warmd.disk.files import Files
 from warmd.doctor import daemon, engine, files, service
 from warmd.doctor.commands import RESTART, restart_command, start_command
@@ -492,13 +492,16 @@ def test_suspects_of_another_model_or_of_one_end_are_not_told() -> None:
     assert found.what.endswith("; unless it or the model's files were changed since, it is not warmed")
     (found,) = daemon.check_suspects(Suspects((), (replace(twice, entries=("a b", "c")),)), unknown)
     assert "unless it, the model or [memory] limit was changed since" in found.what
-    assert (found.fix or "").endswith("`warmd rewarm 'a b' c`")
+    assert found.what.startswith("a b, c: the process ended abruptly 2 times while warming it (model m); ")
+    assert found.fix == (
+        "edit it, change the model or [memory] limit, or run `warmd rewarm 'a b' c` once the daemon runs"
+    )
 
 
 def test_entries_that_are_kept_away_or_missed_are_told() -> None:
     status = make_status(
         EntryStatus("a", "warm", near_misses=3),
-        EntryStatus("b", "quarantined", reason="ended the process twice"),
+        EntryStatus("b", "quarantined", reason=f"{happened(2)}: {way_out()}"),
         EntryStatus("c", "failed", reason="no template"),
         EntryStatus("d", "warm"),
     )
@@ -512,8 +515,8 @@ def test_entries_that_are_kept_away_or_missed_are_told() -> None:
         Finding(
             "quarantine",
             "problem",
-            "b: ended the process twice",
-            "edit it, free memory, or try it again with `warmd rewarm b`",
+            "b: the process ended abruptly 2 times while warming it",
+            "edit it, change the model or [memory] limit, or run `warmd rewarm b`",
         ),
         Finding("entries", "warning", "c is failed: no template", "see `warmd status`"),
     ]

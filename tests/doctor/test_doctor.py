@@ -17,6 +17,7 @@ from warmd import __version__
 from warmd.commands.doctor import report_lines
 from warmd.doctor.examine import _guarded, examine
 from warmd.doctor.finding import Finding
+from warmd.doctor.scene import sources
 from warmd.launchd.launchctl import Answer
 
 
@@ -201,6 +202,30 @@ def test_what_a_check_had_found_before_it_failed_is_kept() -> None:
             "report this as a fault of warmd",
         ),
     ]
+
+
+def test_it_names_the_variables_that_set_something(tmp_path: Path) -> None:
+    path = tmp_path / ".config" / "warmd" / "warmd.toml"
+    variables = {"WARMD_STATE_DIR": str(tmp_path / "s"), "WARMD_WARM_CHUNK_TOKENS": "64"}
+    names = "WARMD_STATE_DIR, WARMD_WARM_CHUNK_TOKENS"
+    done = warmd("doctor", "--json", cwd=tmp_path, **variables)
+    assert short(done, "settings")["settings"] == ("ok", f"{path} does not exist: defaults, but for {names}")
+
+
+@pytest.mark.parametrize(
+    ("variables", "missing", "there"),
+    [
+        ((), "{path} does not exist: all defaults", "{path}"),
+        (("WARMD_A",), "{path} does not exist: defaults, but for WARMD_A", "{path}, and above it WARMD_A"),
+    ],
+)
+def test_where_settings_come_from(
+    variables: tuple[str, ...], missing: str, there: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "warmd.toml"
+    assert sources(path, variables) == missing.format(path=path)
+    path.touch()
+    assert sources(path, variables) == there.format(path=path)
 
 
 def test_one_thing_that_is_wrong_hides_nothing_else(tmp_path: Path) -> None:

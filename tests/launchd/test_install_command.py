@@ -245,7 +245,8 @@ def test_an_empty_home_is_as_good_as_none(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_prints_the_file_and_leaves_no_trace(tmp_path: Path) -> None:
-    done = warmd("install", "--dry-run", "--model", "some/model", cwd=tmp_path, HF_HUB_OFFLINE="0")
+    arguments = ("--model", "some/model", "--port", str(free_port()))
+    done = warmd("install", "--dry-run", *arguments, cwd=tmp_path, HF_HUB_OFFLINE="0")
     assert done.returncode == 0
     assert done.stderr.splitlines() == [
         "note: there is no launchctl here: only a Mac can use this",
@@ -395,6 +396,18 @@ def test_a_port_that_another_warmd_has_is_told_as_such(mac: Mac, models: dict[st
         f"warmd: http://127.0.0.1:{server.port} is taken by another warmd (pid {server.process.pid}): "
         "stop that one, or choose another port with `warmd install --port N`\n"
     )
+
+
+def test_a_dry_run_notes_that_the_port_is_taken_unless_by_the_service_itself(mac: Mac) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        done = mac.run("install", "--dry-run", "--model", "a/b", "--port", port)
+    assert done.returncode == 0
+    assert done.stderr.splitlines()[-1] == (
+        f"warning: http://127.0.0.1:{port} is taken by another program (`lsof -i -P | grep LISTEN` names "
+        "it): stop that one, or choose another port with `warmd install --port N`"
+    )
+    assert "taken" not in mac.run("install", "--dry-run", "--model", "a/b", "--port", port).stderr
 
 
 def test_a_path_with_a_line_break_is_told_in_one_line(mac: Mac) -> None:

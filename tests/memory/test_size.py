@@ -18,8 +18,7 @@ FACTORS |= {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
     ("text", "size"),
     [
         ("0", 0),
-        ("12", 12),
-        ("800_000", 800_000),
+        ("8_000_000", 8_000_000),
         ("12B", 12),
         ("12GB", 12_000_000_000),
         ("12 gb", 12_000_000_000),
@@ -30,7 +29,8 @@ FACTORS |= {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
         ("2TB", 2_000_000_000_000),
         ("1tib", 1_099_511_627_776),
         ("0.3B", 0),
-        ("007", 7),
+        ("007B", 7),
+        ("0.0", 0),
     ],
 )
 def test_a_size_is_read(text: str, size: int) -> None:
@@ -80,7 +80,8 @@ def test_a_long_text_is_not_repeated_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "limit"), [("auto", None), (" AUTO\n", None), ("12GB", 12_000_000_000), ("1", 1)]
+    ("text", "limit"),
+    [("auto", None), (" AUTO\n", None), ("12GB", 12_000_000_000), ("1MB", 1_000_000), ("1000000", 1_000_000)],
 )
 def test_a_limit_is_read(text: str, limit: int | None) -> None:
     assert parse_limit(text) == limit
@@ -92,9 +93,21 @@ def test_what_is_no_limit_is_refused(text: str) -> None:
         parse_limit(text)
 
 
-@pytest.mark.parametrize("text", ["0", "0GB", "0.0", "0.9B"])
-def test_a_limit_of_nothing_is_refused(text: str) -> None:
-    message = f"expected auto or a size of at least 1 byte, found {text!r}"
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("12", "12"), (" 12 ", "12"), ("999999", "999,999"), ("1_000", "1,000"), ("12.5", "12")],
+)
+def test_a_small_number_without_a_unit_is_a_slip(text: str, shown: str) -> None:
+    told = re.escape(f"found {text!r}, which is {shown} bytes")
+    with pytest.raises(ValueError, match=rf"\Aexpected a size such as 12GB or 800MiB, {told}\Z"):
+        parse_size(text)
+    with pytest.raises(ValueError, match=rf"\Aexpected auto or a size such as 12GB or 800MiB, {told}\Z"):
+        parse_limit(text)
+
+
+@pytest.mark.parametrize("text", ["0", "0GB", "0.0", "0.9B", "12 B", "999KB"])
+def test_a_limit_of_next_to_nothing_is_refused(text: str) -> None:
+    message = f"expected auto or a size of at least 1 MB, found {text!r}"
     with pytest.raises(ValueError, match=rf"\A{re.escape(message)}\Z"):
         parse_limit(text)
 
@@ -122,7 +135,12 @@ def test_people_are_shown_three_digits(size: int, text: str) -> None:
 
 @given(st.integers(0, 10**24))
 def test_a_number_of_bytes_reads_as_itself(size: int) -> None:
-    assert parse_size(str(size)) == parse_size(f"{size} B") == parse_size(f"{size:_}B") == size
+    assert parse_size(f"{size} B") == parse_size(f"{size:_}B") == size
+
+
+@given(st.just(0) | st.integers(10**6, 10**24))
+def test_a_number_without_a_unit_is_bytes(size: int) -> None:
+    assert parse_size(str(size)) == size
 
 
 @given(st.integers(0, 10**6), st.integers(0, 999), st.sampled_from(sorted(FACTORS)), st.data())

@@ -53,7 +53,9 @@ def test_an_operators_day(models: dict[str, Path], tmp_path: Path) -> None:
         assert server.wait_for("entry.dropped")["entry"] == "coder"
         assert server.wait_for("entry.warmed")["entry"] == "coder"
 
+        assert command(server, "resume").stdout == "it was not paused\n"
         paused = command(server, "pause")
+        again = command(server, "pause")
         write(prompts, [named("coder", f"{CANARY} {RULES}"), named("late", "Be late.")])
         reloaded = command(server, "reload")
         assert reloaded.stdout == f"{prompts}: generation 2 is in force\n"
@@ -65,8 +67,13 @@ def test_an_operators_day(models: dict[str, Path], tmp_path: Path) -> None:
         resumed = command(server, "resume")
         server.wait_for("entry.warmed", entry="late")
         shown = command(server, "status")
-        done = (status, rewarmed, paused, reloaded, resumed, shown)
-        assert [(each.returncode, each.stderr) for each in done] == [(0, "")] * 6
+        done = (status, rewarmed, paused, again, reloaded, resumed, shown)
+        assert [(each.returncode, each.stderr) for each in done] == [(0, "")] * 7
+        assert [each.stdout for each in (paused, again, resumed)] == [
+            "paused: nothing is warmed until `warmd resume`\n",
+            "it was paused already: nothing is warmed until `warmd resume`\n",
+            "resumed\n",
+        ]
         outputs = [each.stdout for each in done]
         assert server.stop() == 0
         assert command(server, "status").returncode == 4

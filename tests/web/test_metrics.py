@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import get_args
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.reference import metric_names
 from tests.web.stage import DOCUMENT, ENTRIES, MEMORY, make_statistics, rejected
 from warmd.disk.status import DiskStatus
 from warmd.memory.readings import Limit, Memory, ReadingError
 from warmd.prompts.document import FileError
 from warmd.status import EntryStatus, State, Statistics
-from warmd.web.metrics import DISK, ENTRY, GENERAL, LIVE, MEMORY_READ, exposition
-from warmd.web.metrics import MEMORY as MEMORY_ALWAYS
-
-README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+from warmd.web.metrics import exposition
 
 Samples = dict[tuple[str, str | None], float]
 
@@ -110,15 +107,10 @@ def test_any_name_can_be_read_back() -> None:
     assert shown == [*names[:3], "half \\ud800", "half \\udfff"]
 
 
-def test_the_readme_has_every_name_and_no_other() -> None:
-    names = {
-        measure.name
-        for measures in (GENERAL, LIVE, MEMORY_ALWAYS, MEMORY_READ, DISK, ENTRY)
-        for measure in measures
-    }
-    table = README.partition("## Over HTTP")[2].partition("\n## ")[0]
-    documented = {part for part in table.split("`") if part.startswith("warmd_")}
-    assert documented == names
+def test_the_reference_has_every_name_and_no_other() -> None:
+    disk = DiskStatus("/kv", 3, 4096, None)
+    found = {name for name, _ in samples(replace(make_statistics(), disk=disk))}
+    assert found == set(metric_names())
 
 
 def test_five_hundred_entries_take_milliseconds() -> None:

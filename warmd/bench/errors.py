@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from warmd.errors import CannotStartError, WarmdError
+from warmd.errors import CannotStartError, UsageError, WarmdError
 
 
 class ServerEndedError(CannotStartError):
     """The server that was to be measured has ended by itself."""
 
     def __init__(self, reason: str | None) -> None:
-        super().__init__(f"the server has ended: {reason or 'it gave no reason'}")
+        self.reason = reason or "it gave no reason"
+        super().__init__(f"the server has ended: {self.reason}")
+
+
+class ServerRefusedError(UsageError):
+    """The server that was to be measured does not know a flag, or not such a value."""
+
+    def __init__(self, reason: str) -> None:
+        what = reason.removeprefix("warmd serve: error: ")
+        super().__init__(f"the server refuses its command line: {what}")
 
 
 class AskedServerError(WarmdError):

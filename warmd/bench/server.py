@@ -15,9 +15,10 @@ from typing import IO, Any
 import anyio
 import anyio.to_thread
 
-from warmd.bench.errors import ServerEndedError
+from warmd.bench.errors import ServerEndedError, ServerRefusedError
 from warmd.control.client import ask_at
 from warmd.control.place import socket_path
+from warmd.errors import UsageError
 
 STOP_SECONDS = 10.0
 QUIET_SECONDS = 3.0
@@ -120,6 +121,9 @@ async def own_server(
         prompts: Its prompts file.
         folder: For its state.
         flags: More flags for it.
+
+    Raises:
+        ServerRefusedError: It does not take them.
     """
     port = free_port()
     command = [sys.executable, "-m", "warmd", "serve", "--model", model, "--prompts", str(prompts)]
@@ -143,6 +147,8 @@ async def own_server(
                 with anyio.CancelScope(shield=True):
                     await anyio.to_thread.run_sync(_end, process)
                     tasks.cancel_scope.cancel()
+    if isinstance(error, ServerEndedError) and process.returncode == UsageError.exit_code:
+        raise ServerRefusedError(error.reason)
     if error is not None:
         raise error
 

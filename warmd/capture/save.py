@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from warmd.capture.entry_json import EntryJson, make_entry_json
 from warmd.capture.errors import NotSavedError
-from warmd.capture.files import Journal, journal, safe_name
+from warmd.capture.files import Journal, file_name, is_given, journal
 from warmd.capture.insert import add_entry, replace_entry
 from warmd.capture.shared import Captured
 from warmd.errors import UsageError
@@ -36,12 +37,16 @@ class Saved:
         path: The prompts file.
         files: Those that the entry names, relative to it.
         is_replaced: An entry of this name was there.
+        removed: Files that the entry had before and nothing names any more, relative to the prompts file.
+        left: The same, but not called as `capture` calls its files: they stay.
         warnings: What makes the entry other than the requests.
     """
 
     path: Path
     files: tuple[str, ...]
     is_replaced: bool
+    removed: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
@@ -89,7 +94,8 @@ def _save(path: Path, name: str, captured: Captured, max_bytes: int, *, replace:
     document = _load(path, before, max_bytes)
     index = _index(path, name, document, replace=replace)
     text = decode(before)
-    entry = _entry_json(path, name, captured, text, index)
+    old, own = _replaced(path, text, index)
+    entry = _entry_json(path, name, captured, old, own)
     edit = add_entry(text, entry.value) if index is None else replace_entry(text, index, entry.value)
     mark = BOM if before.startswith(BOM) else b""
     after = mark + edit.apply(text).encode()
@@ -99,9 +105,10 @@ def _save(path: Path, name: str, captured: Captured, max_bytes: int, *, replace:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with journal() as files:
         _write_includes(path, entry, mode, files)
-        saved = _checked(path, name, captured, document, _load(path, after, max_bytes), index)
+        warnings = _checked(path, name, captured, document, _load(path, after, max_bytes), index)
         write_atomically(path, after, mode, lambda: _check_unchanged(path, found, max_bytes))
-    return Saved(path, tuple(entry.files), index is not None, saved)
+    removed, left = _remove_unnamed(path.parent, name, own, entry.files)
+    return Saved(path, tuple(entry.files), index is not None, removed, left, warnings)
 
 
 def _read(path: Path, max_bytes: int) -> bytes | None:
@@ -130,24 +137,28 @@ def _index(path: Path, name: str, document: Document, *, replace: bool) -> int |
     return index
 
 
-def _entry_json(path: Path, name: str, captured: Captured, text: str, index: int | None) -> EntryJson:
+def _replaced(path: Path, text: str, index: int | None) -> tuple[Any, set[Path]]:
+    """The entry that is to be replaced, None where there is none, and the files that only it names."""
+    if index is None:
+        return None, set()
     entries, _ = entries_of(parse(text).value)
-    old = entries[index] if index is not None else None
-    others = _named_files(path, [entry for entry in entries if entry is not old])
-    own = _named_files(path, [old]) - others
+    others = [entry for number, entry in enumerate(entries) if number != index]
+    return entries[index], _named_files(path, [entries[index]]) - _named_files(path, others)
+
+
+def _entry_json(path: Path, name: str, captured: Captured, old: Any, own: set[Path]) -> EntryJson:
     picked: set[str] = set()
 
     def pick(folder: str, suffix: str) -> str:
-        stem = safe_name(name)
         for number in range(1, _MOST_NAMES):
-            file = f"{folder}/{stem}{'' if number == 1 else f'-{number}'}{suffix}"
+            file = file_name(folder, name, number, suffix)
             place = path.parent / file
             # A file that only the replaced entry names is replaced with it; any other is somebody's.
             is_free = not os.path.lexists(place) or Path(os.path.realpath(place)) in own
             if file not in picked and is_free:
                 picked.add(file)
                 return file
-        raise NotSavedError(path, f"there are too many files like {folder}/{stem}{suffix}")
+        raise NotSavedError(path, f"there are too many files like {file_name(folder, name, 1, suffix)}")
 
     return make_entry_json(name, captured, old, pick)
 
@@ -167,6 +178,28 @@ def _named_files(path: Path, entries: list[Any]) -> set[Path]:
 def _write_includes(path: Path, entry: EntryJson, mode: int, files: Journal) -> None:
     for file, data in entry.files.items():
         files.write(path.parent / file, data, mode & 0o666)
+
+
+def _remove_unnamed(
+    folder: Path, name: str, before: set[Path], files: Collection[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Remove what the replaced entry named and nothing names any more, where it is called as we call files.
+
+    Returns:
+        What was removed, and what stays, relative to the folder where it is in there.
+    """
+    root = Path(os.path.realpath(folder))
+    removed: list[str] = []
+    left: list[str] = []
+    for place in sorted(before - {Path(os.path.realpath(folder / file)) for file in files}):
+        shown = str(place.relative_to(root)) if place.is_relative_to(root) else str(place)
+        is_gone = False
+        if is_given(shown, name):
+            with suppress(OSError):
+                place.unlink()
+                is_gone = True
+        (removed if is_gone else left).append(shown)
+    return tuple(removed), tuple(left)
 
 
 def _check_unchanged(path: Path, before: bytes | None, max_bytes: int) -> None:

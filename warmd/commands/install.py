@@ -28,6 +28,7 @@ from warmd.launchd.agent import (
     variables_of,
 )
 from warmd.launchd.arguments import Wanted, make_arguments
+from warmd.launchd.errors import PortTakenError
 from warmd.launchd.flags import flag_value, flags_of
 from warmd.launchd.install import (
     check,
@@ -39,6 +40,7 @@ from warmd.launchd.install import (
     write_settings,
 )
 from warmd.launchd.last_words import last_words
+from warmd.launchd.launchctl import LaunchctlError, NoLaunchctlError
 from warmd.launchd.places import log_folder, plist_path, stable_python, versioned_base
 from warmd.launchd.protected import protected_by
 from warmd.launchd.ready import Address, wait_until_ready
@@ -137,9 +139,21 @@ def _show(agent: Agent, installed: Plist | None, settings: Settings) -> int:
     sys.stdout.flush()
     if shutil.which("launchctl") is None:
         print("note: there is no launchctl here: only a Mac can use this", file=sys.stderr)
-    for line in _notes(agent, installed, _prompts(agent, settings)):
+    for line in [*_notes(agent, installed, _prompts(agent, settings)), *_port_notes(agent, installed)]:
         print(printable(line), file=sys.stderr)
     return 0
+
+
+def _port_notes(agent: Agent, installed: Plist | None) -> Iterator[str]:
+    """That another process has the port, which an installation would refuse."""
+    job = None
+    with suppress(LaunchctlError, NoLaunchctlError):
+        found = Service(os.getuid()).find(GONE_LOOKS)
+        job = found[1] if found is not None else None
+    try:
+        check_port(Address.of(agent.arguments), job, installed)
+    except PortTakenError as error:
+        yield f"warning: {error}"
 
 
 def _prepare(agent: Agent, installed: Plist | None, settings: Settings) -> None:

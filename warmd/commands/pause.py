@@ -17,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Ask for it."""
-    ask("pause")
-    print("paused: nothing is warmed until `warmd resume`")
+    found = ask("pause")
+    how = "it was paused already" if found.get("was_paused") else "paused"
+    print(f"{how}: nothing is warmed until `warmd resume`")
     return 0

@@ -15,6 +15,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Ask for it."""
-    ask("resume")
-    print("resumed")
+    found = ask("resume")
+    print("resumed" if found.get("was_paused", True) else "it was not paused")
     return 0

@@ -125,9 +125,9 @@ def _memory(memory: Json | None) -> Iterator[Text]:
         return
     taken = memory["limit"] - memory["reserve"] - memory["headroom"]
     line = Text("memory ").append_text(_bar(memory["warm"], taken, memory["limit"]))
-    line.append(
-        f" {format_size(taken)} of {format_size(memory['limit'])}, {format_size(memory['warm'])} warm"
-    )
+    # Held for entries, also by one in mid-warm.
+    held = format_size(memory["warm"])
+    line.append(f" {format_size(taken)} of {format_size(memory['limit'])}, {held} held")
     yield line
     left, kept = format_size(max(0, memory["headroom"])), format_size(memory["reserve"])
     yield Text(f"       {left} left to warm, {kept} kept for requests")

@@ -26,13 +26,15 @@ def make_handlers(daemon: Daemon) -> dict[str, Handler]:
 
     async def pause(arguments: dict[str, Any]) -> Any:
         take(arguments)
+        was_paused = daemon.is_paused
         daemon.pause()
-        return {"paused": True}
+        return {"paused": True, "was_paused": was_paused}
 
     async def resume(arguments: dict[str, Any]) -> Any:
         take(arguments)
+        was_paused = daemon.is_paused
         daemon.resume()
-        return {"paused": False}
+        return {"paused": False, "was_paused": was_paused}
 
     async def reload(arguments: dict[str, Any]) -> Any:
         take(arguments)

@@ -11,7 +11,15 @@ from pathlib import Path
 import anyio
 
 from warmd.blocking import Blocking
-from warmd.crash.suspects import KEPT, Suspect, Suspects, read_suspects_json, suspects_json
+from warmd.crash.suspects import (
+    KEPT,
+    Suspect,
+    Suspects,
+    happened,
+    read_suspects_json,
+    suspects_json,
+    way_out,
+)
 from warmd.engines.base import Identity
 from warmd.events import Emit, make_event
 from warmd.files.state import read_json, write_json
@@ -24,8 +32,6 @@ JUST_NOW = 10.0
 """Seconds: the time in which a stop may come before the death of the engine that it is for is noticed."""
 UNMARK_SECONDS = 1.0
 """How long to wait for a mark to go: a stop waits as well."""
-
-WAY_OUT = "edit it, change the model or [memory] limit, or run `warmd rewarm` with its name"
 
 
 def limit_name(limit: str) -> str:
@@ -82,7 +88,7 @@ class Quarantine:
         suspect = self._suspects.find(self._suspect(key, identity).cause)
         if suspect is None or not suspect.is_quarantined:
             return None
-        return f"the process ended abruptly {suspect.ends} times while warming it: {WAY_OUT}"
+        return f"{happened(suspect.ends)}: {way_out()}"
 
     def _suspect(
         self, key: str, identity: Identity | None, entries: Collection[str] = (), tokens: int = 0

@@ -21,8 +21,23 @@ TOO_MANY = 2
 KEPT = 100
 """Suspects that are remembered, the latest ones."""
 
+
 Cause = tuple[str, str, str, str]
 """Key of a prefix, model, its files and memory limit: with another of them it is another story."""
+
+
+def happened(ends: int) -> str:
+    """What has happened to a suspect, for a person."""
+    return f"the process ended abruptly {ends} times while warming it"
+
+
+def way_out(rewarm: str = "NAME") -> str:
+    """What a person can do for one that is not warmed any more.
+
+    Args:
+        rewarm: Its names, as a shell takes them.
+    """
+    return f"edit it, change the model or [memory] limit, or run `warmd rewarm {rewarm}`"
 
 
 @dataclass(frozen=True, slots=True)

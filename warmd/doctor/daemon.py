@@ -8,7 +8,7 @@ from pathlib import Path
 from shlex import join, quote
 from typing import Any
 
-from warmd.crash.suspects import Suspect, Suspects
+from warmd.crash.suspects import Suspect, Suspects, happened, way_out
 from warmd.doctor.commands import INSTALL, RESTART
 from warmd.doctor.finding import Finding
 from warmd.rates import read_rates
@@ -95,8 +95,9 @@ def check_entries(status: Json) -> Iterator[Finding]:
     for entry in status["entries"]:
         name, reason = one_line(entry["name"]), one_line(entry["reason"] or "")
         if entry["state"] == "quarantined":
-            fix = f"edit it, free memory, or try it again with `warmd rewarm {quote(name)}`"
-            yield Finding("quarantine", "problem", f"{name}: {reason or 'ended the process twice'}", fix)
+            # What to do comes with its name here.
+            what = f"{name}: {reason.removesuffix(f': {way_out()}')}"
+            yield Finding("quarantine", "problem", what, way_out(quote(name)))
         elif entry["state"] in ("failed", "stored_not_served"):
             yield Finding("entries", "warning", f"{name} is {entry['state']}: {reason}", "see `warmd status`")
         if entry["near_misses"]:
@@ -140,15 +141,12 @@ def check_suspects(suspects: Suspects, starting: Starting) -> Iterator[Finding]:
     for suspect in suspects.ended:
         if not suspect.is_quarantined or not starting.is_about(suspect):
             continue
-        names, times = one_line(", ".join(suspect.entries)), suspect.ends
-        again = one_line(join(suspect.entries))
-        changed = _changed(starting)
+        names, again = one_line(", ".join(suspect.entries)), one_line(join(suspect.entries))
         what = (
-            f"{names}: the process ended abruptly {times} times while warming it (model "
-            f"{one_line(suspect.model)}); unless {changed} since, it is not warmed"
+            f"{names}: {happened(suspect.ends)} (model {one_line(suspect.model)}); "
+            f"unless {_changed(starting)} since, it is not warmed"
         )
-        fix = f"edit it, free memory, or start the daemon and try it again: `warmd rewarm {again}`"
-        yield Finding("quarantine", "problem", what, fix)
+        yield Finding("quarantine", "problem", what, f"{way_out(again)} once the daemon runs")
 
 
 def _changed(starting: Starting) -> str:

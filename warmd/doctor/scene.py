@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from warmd.config import config_path, expand_home, load_settings, settings_without
+from warmd.config import config_path, expand_home, load_settings, settings_without, variables_given
 from warmd.control.client import ask_at
 from warmd.control.errors import ControlFailedError, NoDaemonError
 from warmd.control.place import socket_path, state_folder
@@ -172,9 +173,15 @@ def _look_at_settings(plist: Path | None) -> tuple[Settings, Finding]:
         # Everything that is wrong has a line there.
         what = "; ".join(str(error).splitlines())
         return settings_without(os.environ), Finding("settings", "problem", what, fix)
-    path = config_path()
-    what = str(path) if is_there(path) else f"{path} does not exist: all defaults"
-    return settings, Finding("settings", "ok", what)
+    return settings, Finding("settings", "ok", sources(config_path(), variables_given(os.environ)))
+
+
+def sources(path: Path, variables: Sequence[str]) -> str:
+    """Where settings come from: the file, and the variables that set something."""
+    names = ", ".join(variables)
+    if is_there(path):
+        return f"{path}, and above it {names}" if variables else str(path)
+    return f"{path} does not exist: {f'defaults, but for {names}' if variables else 'all defaults'}"
 
 
 def _find_job(launchctl: Control) -> tuple[tuple[str, JobState] | None, Finding | None]:

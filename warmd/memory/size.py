@@ -11,22 +11,26 @@ _NUMBER = r"\d+(?:_\d+)*(?:\.\d+(?:_\d+)*)?"
 _SIZE = re.compile(rf"\s*(?P<number>{_NUMBER})[ \t]*(?P<unit>(?:[KMGT]I?)?B|)\s*", re.ASCII | re.IGNORECASE)
 # Nobody's memory needs more characters, and neither does a message that quotes them.
 _LONGEST = 40
+SMALLEST_LIMIT = 10**6
+"""Bytes. Less holds no state of any model: it is a slip."""
 
 
 def parse_size(text: str) -> int:
     """Read a size such as ``12GB``, ``1.5 GiB`` or ``800_000``, in bytes.
 
     KB, MB, GB and TB are powers of 1,000, KiB, MiB, GiB and TiB of 1,024; case does not matter, and a number
-    without a unit is bytes. Parts of a byte are cut off.
+    without a unit is bytes. Parts of a byte are cut off. Few bytes must be called so (``12 B``): who writes
+    ``12`` has forgotten the unit.
 
     Raises:
-        ValueError: It is not a size, or negative; the message is one line that says what was expected.
+        ValueError: It is not a size, or negative, or a small number without a unit; the message is one line
+            that says what was expected.
     """
     return _parse(text, "a size")
 
 
 def parse_limit(text: str) -> int | None:
-    """Read a limit: a size as `parse_size` reads it, in bytes and at least one, or None for ``auto``.
+    """Read a limit: a size as `parse_size` reads it, in bytes and at least 1 MB, or None for ``auto``.
 
     Raises:
         ValueError: It is neither; the message is one line that says what was expected.
@@ -34,9 +38,9 @@ def parse_limit(text: str) -> int | None:
     if text.strip().lower() == "auto":
         return None
     limit = _parse(text, "auto or a size")
-    if limit == 0:
+    if limit < SMALLEST_LIMIT:
         # Rather said than obeyed: it would keep nothing warm, which nobody installs this program for.
-        raise _complaint(text, "auto or a size of at least 1 byte")
+        raise _complaint(text, f"auto or a size of at least {format_size(SMALLEST_LIMIT)}")
     return limit
 
 
@@ -55,9 +59,12 @@ def _parse(text: str, expected: str) -> int:
     # In whole numbers, for floats are not exact: 1.1GB is 1,100,000,000 bytes.
     whole, _, part = match["number"].replace("_", "").partition(".")
     scale: int = 10 ** len(part)
-    return int(whole + part) * _FACTORS[match["unit"].upper()] // scale
+    size = int(whole + part) * _FACTORS[match["unit"].upper()] // scale
+    if not match["unit"] and 0 < size < SMALLEST_LIMIT:
+        raise _complaint(text, f"{expected} such as 12GB or 800MiB", f", which is {size:,} bytes")
+    return size
 
 
-def _complaint(text: str, expected: str) -> ValueError:
+def _complaint(text: str, expected: str, meaning: str = "") -> ValueError:
     found = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-    return ValueError(f"expected {expected}, found {found!r}")
+    return ValueError(f"expected {expected}, found {found!r}{meaning}")

@@ -97,7 +97,7 @@ MEMORY: tuple[Measure[Memory], ...] = (
         "warmd_memory_limit_bytes", "What the process may take while warming.", lambda found: found.limit
     ),
     Measure("warmd_memory_reserve_bytes", "Of it, kept for live requests.", lambda found: found.reserve),
-    Measure("warmd_memory_warm_bytes", "Held by warm prefixes.", lambda found: found.warm),
+    Measure("warmd_memory_warm_bytes", "Held for entries, warm or in mid-warm.", lambda found: found.warm),
     Measure("warmd_memory_readable", "0 when the memory cannot be read.", lambda found: found.error is None),
 )
 
@@ -143,7 +143,9 @@ ENTRY: tuple[Measure[EntryStatus], ...] = (
         lambda found: found.near_misses,
     ),
     Measure(
-        "warmd_entry_warm_seconds_total", "Spent on warming it.", lambda found: round(found.warm_seconds, 6)
+        "warmd_entry_warm_seconds_total",
+        "Spent on warming it, also in vain.",
+        lambda found: round(found.warm_seconds, 6),
     ),
     Measure("warmd_entry_warmed_timestamp_seconds", "When it became warm.", lambda found: found.warmed_at),
     Measure(
