@@ -9,10 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warmd.commands.options import add_memory_limit, with_memory_limit
+from warmd.commands.options import add_memory_limit, add_prompts, with_memory_limit
 from warmd.config import expand_home, load_settings
 from warmd.errors import UsageError
-from warmd.parser import add_command
 from warmd.settings import Settings
 
 if TYPE_CHECKING:
@@ -29,16 +28,13 @@ With --engine vllm-mlx it is vllm-mlx's server, and every flag of `vllm-mlx serv
 ENGINES = ("mlx-lm", "vllm-mlx")
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add the command's parser."""
-    parser = add_command(
-        subparsers, "serve", run, summary="serve a model and keep prompts warm", description=DESCRIPTION
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what it takes."""
     parser.add_argument("--model", metavar="M", help="model folder or Hugging Face name")
     parser.add_argument(
         "--engine", choices=ENGINES, default=ENGINES[0], help="whose server to run (default: mlx-lm)"
     )
-    parser.add_argument("--prompts", metavar="FILE", help="the warm-prompts file (default: from the config)")
+    add_prompts(parser)
     add_memory_limit(parser)
     parser.add_argument(
         "--demo",

@@ -27,8 +27,9 @@ from tests.engines.mlx_lm.warming import make_provider, warm
 from warmd.engines.base import Foreseen, LiveRequest, Prefix, Warmed
 from warmd.engines.mlx_lm import layers
 from warmd.engines.mlx_lm.foresight import foresight
-from warmd.engines.mlx_lm.kvtree import MIN_SHARED, KVTree
+from warmd.engines.mlx_lm.kvtree import KVTree
 from warmd.engines.mlx_lm.layers import Kind
+from warmd.engines.mlx_lm.needs import MIN_SHARED
 from warmd.engines.mlx_lm.prefill import Prefill
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
 from warmd.engines.mlx_lm.state import Span

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 import mlx.core as mx
 
 from warmd.engines.base import Held, Prefix
-from warmd.engines.mlx_lm.kvtree import MIN_SHARED, KVTree, Match
+from warmd.engines.mlx_lm.kvtree import KVTree, Match
+from warmd.engines.mlx_lm.needs import MIN_SHARED
 from warmd.engines.mlx_lm.state import Layout, Outline, Run, Snapshot, Span
 from warmd.radix import Node, Sharing, Tokens, pack
 
