@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import pkgutil
 import signal
 import subprocess
 import sys
@@ -13,7 +15,8 @@ import pytest
 
 from tests.commands.terminal import make_environment, outcome, warmd
 from tests.patience import PATIENCE
-from warmd import __version__
+from warmd import __version__, commands
+from warmd.cli import COMMANDS
 
 HEAVY = (
     "anyio",
@@ -27,6 +30,7 @@ HEAVY = (
     "transformers",
     "watchfiles",
 )
+MODULES = {f"warmd.commands.{command}" for command in COMMANDS}
 MINIMAL = '[[{"role": "system", "content": "Answer briefly."}]]'
 
 
@@ -133,27 +137,52 @@ def test_each_broken_setting_has_its_own_line(tmp_path: Path) -> None:
     assert (2, "", "\n".join(expected) + "\n") == outcome(done)
 
 
+def test_the_list_of_commands_imports_none_of_them(tmp_path: Path) -> None:
+    code, modules = imported(["--help"], tmp_path)
+    assert (code, [module for module in modules if module in MODULES]) == (0, [])
+
+
+def test_every_command_is_a_module_and_every_module_a_command() -> None:
+    described = {
+        module.name for module in pkgutil.iter_modules(commands.__path__) if has_command(module.name)
+    }
+    assert described == set(COMMANDS)
+
+
+def has_command(name: str) -> bool:
+    return hasattr(importlib.import_module(f"warmd.commands.{name}"), "add_arguments")
+
+
 def test_check_imports_nothing_that_takes_long(tmp_path: Path) -> None:
     (tmp_path / "p.json").write_text(MINIMAL)
+    code, modules = imported(["check", "p.json", "--json"], tmp_path)
+    assert code == 0
+    assert [module for module in modules if module.split(".")[0] in HEAVY] == []
+
+
+def imported(arguments: list[str], folder: Path) -> tuple[int, list[str]]:
+    """Run a command line in a process of its own; the exit code, and what it has imported."""
     script = (
         "import json, sys\n"
         # Packages may put hooks into site, which are none of warmd's imports.
         "before = set(sys.modules)\n"
         "from warmd.cli import main\n"
-        "code = main(['check', 'p.json', '--json'])\n"
+        "try:\n"
+        f"    code = main({arguments!r})\n"
+        "except SystemExit as end:\n"
+        "    code = end.code\n"
         "print(json.dumps([code, sorted(set(sys.modules) - before)]), file=sys.stderr)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script],
-        cwd=tmp_path,
-        env=make_environment(tmp_path),
+        cwd=folder,
+        env=make_environment(folder),
         capture_output=True,
         text=True,
         check=True,
     )
     code, modules = json.loads(done.stderr)
-    assert code == 0
-    assert [module for module in modules if module.split(".")[0] in HEAVY] == []
+    return code, modules
 
 
 def _pipe_into_nobody(tmp_path: Path, *args: str) -> tuple[int, bytes]:

@@ -20,7 +20,7 @@ from warmd.crash.quarantine import read_suspects
 from warmd.engines.base import EngineDiedError
 from warmd.errors import CannotStartError
 from warmd.logs import Log
-from warmd.process import DaemonProcess, log_not_started, log_stopped
+from warmd.process import DaemonProcess, last_line_if_not_started, log_stopped
 from warmd.settings import Settings, StateSettings
 from warmd.signals import STOP_SIGNALS
 from warmd.testing import FakeEngine
@@ -159,6 +159,7 @@ def test_the_last_line_is_an_error_unless_all_is_well(written: Written, code: in
 
 def test_what_cannot_start_is_told_once(written: Written) -> None:
     error = CannotStartError("no model")
-    log_not_started(written.log, error)
+    with pytest.raises(CannotStartError), last_line_if_not_started(written.log):
+        raise error
     assert error.is_told
     assert [line["reason"] for line in written.lines("daemon.stopped")] == ["no model"]

@@ -14,7 +14,7 @@ from warmd.ledger import Ledger
 from warmd.memory.readings import Memory
 from warmd.prompts.document import Document, FileError
 from warmd.status import DocumentStatus, EntryStatus, LiveCounts, State, Statistics, status_json
-from warmd.traffic import Suggestion
+from warmd.suggestions import Suggestion
 
 ERROR = FileError(3, 1, "$.prompts[0]", "expected a list")
 ENTRIES = (

@@ -151,7 +151,7 @@ async def test_a_served_request_counts_as_a_hit() -> None:
     served: list[LiveRequest] = []
     engine.follow(served.append)
     engine.serve("one")
-    assert [request.key for request in served] == list(engine.held())
+    assert [(request.cached, request.warm) for request in served] == [(53, 53)]
 
 
 async def test_calls_are_recorded_in_order_with_their_thread() -> None:

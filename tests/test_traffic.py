@@ -1,21 +1,22 @@
-"""Hits, near misses, and beginnings that nobody declared."""
+"""Which requests are hits and which near misses, and of what."""
 
 from __future__ import annotations
 
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.test_daemon import Running, entry, running
+from tests.test_daemon import entry, running
 from warmd.engines.base import Chat, LiveRequest, Prefix
 from warmd.ledger import Slot
 from warmd.prompts.document import Entry
 from warmd.radix import common_length, pack
-from warmd.status import LiveCounts
+from warmd.status import SERVED, LiveCounts, State
 from warmd.tell import Teller
-from warmd.traffic import Suggestions, Traffic, is_near
+from warmd.traffic import Traffic, is_near
 
 
 @pytest.fixture
@@ -23,9 +24,9 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "prompts.json"
 
 
-def request(text: str, *, cached: int = 0, key: str | None = None) -> LiveRequest:
+def request(text: str, *, cached: int = 0, warm: int = 0) -> LiveRequest:
     """A request in the scripted engine's tokens: one a character."""
-    return LiveRequest(pack(map(ord, text)), cached, cached, key, Chat([], None, {}))
+    return LiveRequest(pack(map(ord, text)), cached, warm, Chat([], None, {}))
 
 
 def rendered(content: str) -> str:
@@ -48,11 +49,10 @@ async def test_a_hit_is_counted_and_told(path: Path) -> None:
 
 
 async def test_what_the_server_would_have_had_without_us_is_not_saved(path: Path) -> None:
-    async with running(path, entry("a")) as it:
+    async with running(path, entry("a", "one")) as it:
         await it.applied(1)
-        key = next(iter(it.engine.held()))
         size = it.status("a").tokens or 0
-        it.engine.request(LiveRequest(pack(range(size + 9)), size + 5, 0, key))
+        it.engine.request(request(rendered("one") + "and a turn before", cached=size + 5))
         assert [event["cached"] for event in it.named("live.hit")] == [size + 5]
         assert (it.status("a").hits, it.status("a").tokens_saved) == (1, 0)
 
@@ -98,8 +98,51 @@ async def test_after_an_edit_requests_of_the_old_text_are_near_misses(path: Path
         await it.applied(1)
         it.save(entry("a", "one and three"))
         await it.applied(2)
-        it.engine.request(request(rendered("one and two") + "hello"))
+        # Also where the server's own cache has all of it.
+        size = len(rendered("one and two"))
+        it.engine.request(request(rendered("one and two") + "hello", cached=size))
         assert [miss["entry"] for miss in it.named("live.near_miss")] == ["a"]
+
+
+async def test_the_old_text_is_a_hit_of_what_it_begins_with_and_no_near_miss_while_it_serves(
+    path: Path,
+) -> None:
+    def entries(answer: str) -> list[Any]:
+        rules = {"role": "system", "content": "one"}
+        return [
+            entry("a", "one"),
+            {"name": "b", "messages": [rules, {"role": "assistant", "content": answer}]},
+        ]
+
+    async with running(path, *entries("two")) as it:
+        await it.applied(1)
+        gate, size = it.engine.hold("b"), it.status("b").tokens or 0
+        (old,) = (text for text in it.engine.texts() if "two" in text)
+        it.save(*entries("three"))
+        await it.until(lambda: it.states()["b"] == "warming")
+        it.engine.request(request(old + "hello", cached=size, warm=size))
+        assert [hit["entry"] for hit in it.named("live.hit")] == ["a"]
+        assert it.status("a").tokens_saved == it.status("a").tokens
+        assert it.named("live.near_miss") == []
+        gate.set()
+        await it.applied(2)
+
+
+async def test_the_old_text_alone_is_neither_a_hit_nor_a_near_miss_while_it_serves(path: Path) -> None:
+    async with running(path, entry("a", "one and two")) as it:
+        await it.applied(1)
+        gate, old, size = it.engine.hold("a"), rendered("one and two"), it.status("a").tokens or 0
+        it.save(entry("a", "one and three"))
+        await it.until(lambda: it.states() == {"a": "warming"})
+        it.engine.request(request(old + "hello", cached=size, warm=size))
+        assert it.daemon.statistics().live == LiveCounts(requests=1)
+        # What is prefilled is served by nothing that is kept.
+        it.engine.request(request(old + "hello", cached=size - 1))
+        assert it.daemon.statistics().live == LiveCounts(requests=2, near_misses=1)
+        gate.set()
+        await it.applied(2)
+        it.engine.request(request(old + "hello", cached=size))
+        assert it.daemon.statistics().live == LiveCounts(requests=3, near_misses=2)
 
 
 @pytest.mark.parametrize(
@@ -117,37 +160,6 @@ async def test_after_an_edit_requests_of_the_old_text_are_near_misses(path: Path
 )
 def test_what_is_near(matched: int, size: int, expected: bool) -> None:
     assert is_near(matched, size) == expected
-
-
-def test_a_beginning_that_comes_cold_three_times_is_suggested() -> None:
-    suggestions = Suggestions()
-    for tail in "abc":
-        assert suggestions.found() == []
-        suggestions.count(request("x" * 600 + tail * 300))
-    assert [(found.tokens, found.times) for found in suggestions.found()] == [(512, 3)]
-    longest = suggestions.longest_of(request("x" * 600 + "d" * 300))
-    assert longest is not None
-    assert longest.tokens == 512
-    assert suggestions.longest_of(request("y" * 600)) is None
-
-
-def test_what_was_cached_is_not_cold_and_what_is_kept_is_bounded() -> None:
-    suggestions = Suggestions()
-    for _ in range(5):
-        suggestions.count(request("x" * 600, cached=512))
-    assert suggestions.found() == []
-    for number in range(5000):
-        suggestions.count(request(f"{number:05}" + "x" * 300))
-    assert len(suggestions._counts) == Suggestions.KEPT
-
-
-def test_a_shorter_beginning_is_one_of_its_own_only_where_it_came_more_often() -> None:
-    suggestions = Suggestions()
-    for _ in range(3):
-        suggestions.count(request("x" * 2000))
-    assert [(found.tokens, found.times) for found in suggestions.found()] == [(1792, 3)]
-    suggestions.count(request("x" * 600))
-    assert [(found.tokens, found.times) for found in suggestions.found()] == [(512, 4), (1792, 3)]
 
 
 OPENING = "You are a tester"
@@ -173,10 +185,65 @@ def test_of_several_entries_that_begin_alike_the_one_of_which_most_was_there_is_
             traffic.near_misses.clear()
             traffic.request(request(text))
             matched = {each: common_length(each, text) for each in texts}
-            most = max(matched.values())
+            most, is_whole = max(matched.values()), any(text.startswith(each) for each in texts)
             near = [each for each in texts if matched[each] == most and is_near(most, len(each))]
+            near = [] if is_whole else near
             found = [(miss.matched, len(miss.entry)) for miss in traffic.near_misses]
             assert found == ([(most, min(map(len, near)))] if near else [])
+
+
+def test_the_longest_entry_that_a_request_begins_with_has_the_hit_if_nothing_of_it_is_prefilled() -> None:
+    traffic, rng = Traffic(Teller(lambda event: None)), random.Random(5)
+    for _ in range(50):
+        texts = {"".join(rng.choices("ab", k=rng.randint(1, 8))) for _ in range(8)}
+        traffic.follow(wanted(*texts))
+        for text in ("".join(rng.choices("abc", k=9)) for _ in range(30)):
+            cached = rng.randint(0, 8)
+            served = [each for each in texts if text.startswith(each) and len(each) <= cached]
+            slot = traffic.hit(request(text, cached=cached))
+            assert (slot.names if slot is not None else ()) == tuple(sorted(served, key=len)[-1:])
+
+
+STATES: tuple[State, ...] = (
+    "pending",
+    "warming",
+    "warm",
+    "deferred",
+    "failed",
+    "stored_not_served",
+    "quarantined",
+)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_request_with_all_of_an_entry_in_any_state_misses_no_longer_one(state: State) -> None:
+    traffic, slots = Traffic(Teller(lambda event: None)), wanted(OPENING, f"{OPENING} of everything")
+    for slot in slots.values():
+        slot.state = state
+    traffic.follow(slots)
+    for text in (OPENING, f"{OPENING} and", f"{OPENING} of every"):
+        traffic.request(request(text))
+    assert traffic.counts == LiveCounts(requests=3)
+    # With what is not there of it, it is one.
+    traffic.follow({key: slot for key, slot in slots.items() if len(slot.prefix) > len(OPENING)})
+    traffic.request(request(f"{OPENING} and"))
+    assert traffic.counts == LiveCounts(requests=4, near_misses=1)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_what_other_state_serves_is_a_hit_that_saved_nothing(state: State) -> None:
+    traffic, slots = Traffic(Teller(lambda event: None)), wanted(OPENING)
+    (slot,) = slots.values()
+    slot.state, size, text = state, len(OPENING), f"{OPENING} and"
+    traffic.follow(slots)
+    traffic.request(request(text, cached=size))
+    assert (slot.hits, slot.tokens_saved) == (1, 0)
+    traffic.request(request(text, cached=size, warm=size))
+    # Where it is not held itself, another that begins with it is.
+    assert (slot.hits, slot.tokens_saved) == (2, size if state in SERVED else 0)
+    # Its last token is computed.
+    traffic.request(request(OPENING, cached=size - 1, warm=size - 1))
+    assert traffic.counts.hits == 2
 
 
 def test_entries_that_are_wanted_no_more_are_not_missed() -> None:
@@ -189,41 +256,3 @@ def test_entries_that_are_wanted_no_more_are_not_missed() -> None:
     traffic.follow({})
     traffic.request(request(f"{OPENING}abcx"))
     assert traffic.counts.near_misses == 3
-
-
-def test_what_a_wanted_prefix_begins_with_is_suggested_only_while_it_is_not_wanted() -> None:
-    suggestions = Suggestions()
-    for tail in "abc":
-        suggestions.count(request("x" * 600 + tail * 300))
-    often = [(512, 3)]
-    others = {"short": pack(map(ord, "x" * 511)), "other": pack(map(ord, "y" * 600))}
-    suggestions.follow(others)
-    # A part of it is covered, but nobody has all of it.
-    assert [(found.tokens, found.times) for found in suggestions.found()] == often
-    exactly, longer = pack(map(ord, "x" * 512)), pack(map(ord, "x" * 700))
-    suggestions.follow({**others, "exactly": exactly, "longer": longer})
-    assert suggestions.found() == []
-    assert suggestions.longest_of(request("x" * 900)) is None
-    suggestions.follow({**others, "longer": longer})
-    assert suggestions.found() == []
-    suggestions.follow(others)
-    assert [(found.tokens, found.times) for found in suggestions.found()] == often
-
-
-def times(it: Running) -> list[int]:
-    return [found.times for found in it.daemon.statistics().suggestions or ()]
-
-
-async def test_a_suggestion_goes_once_there_is_an_entry_of_it(path: Path) -> None:
-    content = "Be brief. " * 60
-    async with running(path, entry("a")) as it:
-        await it.applied(1)
-        for tail in ("one", "two", "three"):
-            it.engine.request(request(rendered(content) + tail))
-        assert times(it) == [3]
-        it.save(entry("a"), entry("b", content))
-        await it.applied(2)
-        assert it.daemon.statistics().suggestions == ()
-        it.save(entry("a"))
-        await it.applied(3)
-        assert times(it) == [3]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from pathlib import Path
 
+import anyio
 import pytest
 
 from tests.test_daemon import entry, running
@@ -89,6 +92,60 @@ async def test_a_warming_that_was_cancelled_waits_for_nothing(path: Path) -> Non
         it.daemon.pause()
         await it.until(lambda: it.status("a").state == "pending")
         assert it.status("a").reason is None
+
+
+class Watching:
+    """Warmings in an engine that serves requests; between two looks there is always a long time."""
+
+    def __init__(self, settings: WarmSettings) -> None:
+        self.told: list[str] = []
+        """Entries that are said to wait."""
+        self.is_told = anyio.Event()
+        self._seconds = itertools.count(0, 1000)
+        self._settings = settings
+        self._engine = FakeEngine()
+        self._engine.work(BUSY)
+
+    def vigil(self, name: str) -> Vigil:
+        slot = Slot(make_entry(name), Prefix((1, 2)), (name,))
+        return Vigil(slot, self._engine, Teller(self._emit), self._settings, clock=self._clock)
+
+    def _clock(self) -> float:
+        return next(self._seconds)
+
+    def _emit(self, event: Event) -> None:
+        assert event.name == "entry.deferred"
+        self.told.append(event.fields["entry"])
+        self.is_told.set()
+
+
+@pytest.mark.parametrize("by", ["a person", "its time"])
+async def test_nothing_is_said_of_a_warming_that_is_being_stopped(by: str) -> None:
+    """It may take a while, as what was noted of it on disk is taken back."""
+    # The first look comes after that.
+    timeout = 0.05 if by == "its time" else 60.0
+    it, other = Watching(WarmSettings(max_pause=0.4, timeout=timeout)), Watching(WarmSettings(max_pause=0.4))
+    async with anyio.create_task_group() as tasks:
+        scope = anyio.CancelScope()
+        with contextlib.suppress(TookTooLongError), scope, it.vigil("stopped").over(tasks, scope):
+            try:
+                if by == "a person":
+                    scope.cancel()
+                await anyio.sleep_forever()
+            finally:
+                # This one is begun later, and looked at just as often.
+                with anyio.CancelScope(shield=True) as rest, other.vigil("other").over(tasks, rest):
+                    await other.is_told.wait()
+    assert it.told == []
+
+
+async def test_what_has_just_become_warm_is_not_said_to_wait() -> None:
+    it = Watching(IMPATIENT)
+    async with anyio.create_task_group() as tasks:
+        vigil = it.vigil("a")
+        with vigil.over(tasks, anyio.CancelScope()):
+            vigil.look()
+    assert it.told == []
 
 
 async def test_entries_that_share_a_prefix_are_each_told_of(path: Path) -> None:

@@ -7,7 +7,7 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from warmd import __version__
@@ -19,41 +19,54 @@ from warmd.text import printable
 if TYPE_CHECKING:
     from warmd.events import Event
 
-COMMANDS = (
-    "serve",
-    "sidecar",
-    "check",
-    "status",
-    "explain",
-    "capture",
-    "rewarm",
-    "pause",
-    "resume",
-    "reload",
-    "store",
-    "install",
-    "uninstall",
-    "restart",
-    "logs",
-    "doctor",
-    "completion",
-    "bench",
-    "schema",
-)
-"""Each is a module of `warmd.commands`."""
+COMMANDS = {
+    "serve": "serve a model and keep prompts warm",
+    "sidecar": "keep prompts warm in another server, over HTTP",
+    "check": "check a prompts file",
+    "status": "show what is warm",
+    "explain": "show why requests missed an entry",
+    "capture": "make an entry out of what an agent sends",
+    "rewarm": "free entries and warm them again",
+    "pause": "warm nothing for now",
+    "resume": "go on warming",
+    "reload": "read the prompts file now",
+    "store": "show, check or remove warm state on disk",
+    "install": "run as a Mac service",
+    "uninstall": "remove the Mac service",
+    "restart": "restart the Mac service",
+    "logs": "show the log",
+    "doctor": "find out what is wrong",
+    "completion": "print a completion script for a shell",
+    "bench": "measure what warming is worth with your model and prompts",
+    "schema": "print the JSON schema of the prompts file",
+}
+"""Each is a module of `warmd.commands`, imported only where wanted, and what `warmd --help` says of it."""
 
 
-def make_parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
-    """A parser for some commands: what the others import costs several times what `check` takes."""
+def make_parser(wanted: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
+    """A parser that knows every command by name, and what some of them take.
+
+    Args:
+        wanted: What the others import costs several times what `check` takes.
+    """
     parser = CommandParser(
         prog="warmd", description="Keeps the prompts of LLM agents warm in an MLX server.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"warmd {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in commands:
-        importlib.import_module(f"warmd.commands.{command}").add_parser(subparsers)
-    for command_parser in subparsers.choices.values():
-        command_parser.set_defaults(parser=command_parser)
+    for command, summary in COMMANDS.items():
+        command_parser = subparsers.add_parser(
+            command,
+            help=summary,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            # --prompt-cache-size, which is mlx-lm's, would be taken for --prompts.
+            allow_abbrev=False,
+        )
+        if command in wanted:
+            module = importlib.import_module(f"warmd.commands.{command}")
+            command_parser.description = module.DESCRIPTION
+            command_parser.set_defaults(run=module.run, parser=command_parser)
+            module.add_arguments(command_parser)
     return parser
 
 
@@ -118,7 +131,7 @@ def _tell(error: WarmdError) -> None:
 def _run(argv: Sequence[str]) -> int:
     try:
         # Importing a command takes long enough for a ctrl-C.
-        parser = make_parser(_needed(argv))
+        parser = make_parser(_wanted(argv))
         args, more = parser.parse_known_args(argv)
         if getattr(args, "takes_more", False):
             return int(args.run(args, more))
@@ -133,11 +146,9 @@ def _run(argv: Sequence[str]) -> int:
         return 130
 
 
-def _needed(argv: Sequence[str]) -> Sequence[str]:
-    """The commands that a command line can be about."""
-    if list(argv) == ["--version"]:
-        return ()
-    return argv[:1] if argv and argv[0] in COMMANDS else COMMANDS
+def _wanted(argv: Sequence[str]) -> Collection[str]:
+    """The command that a command line is about; none where it asks for something else, or is wrong."""
+    return [word for word in argv if not word.startswith("-")][:1]
 
 
 def _print_all(args: argparse.Namespace) -> int:

@@ -25,22 +25,18 @@ from warmd.admission import is_too_much
 from warmd.again import choose
 from warmd.clock import Clock, DayWatch
 from warmd.crash.quarantine import Quarantine
-from warmd.engines.base import Engine, EngineDiedError, Identity, Reported
-from warmd.errors import ElsewhereError
+from warmd.engines.base import Engine, EngineDiedError, Identity
 from warmd.events import Emit
 from warmd.ledger import Ledger, Slot
 from warmd.losses import Losses
-from warmd.memory.readings import Memory
 from warmd.memory.watch import MemoryWatch
-from warmd.plan import Plan
-from warmd.planner import Planner
 from warmd.prompts.document import Document
 from warmd.proof import Prover
 from warmd.reload import Reloader
-from warmd.renders import Renders
 from warmd.settings import Settings
 from warmd.status import DocumentStatus, Statistics
 from warmd.tell import Teller
+from warmd.tenure import Tenure
 from warmd.traffic import Traffic
 from warmd.trigger import Signal
 from warmd.vigil import Vigil
@@ -91,6 +87,7 @@ class Daemon:
         self._reloader = Reloader(path, self._settings, emit=emit, on_change=self._signal.set)
         self._started = time.monotonic()
         self._tasks: TaskGroup
+        self._tenure: Tenure | None = None
         self._is_ready = self._is_resumed = False
         self.is_running = False
         self._last_model: str | None = None
@@ -98,22 +95,11 @@ class Daemon:
         self._turnstile = Turnstile(self._settings.warm.concurrency, self._fill)
         self._memory_watch = MemoryWatch(self._tell)
         self._losses = Losses(self._tell, self._settings.warm.rewarms_per_hour)
-        self._warmer: Warmer | None = None
         self.traffic = Traffic(self._tell)
         interval = self._settings.warm.prove
         self._prover = Prover(engine, lambda: self._ledger.slots, self._on_lost, interval)
         self._day_watch = DayWatch(clock, self._settings.watch.rehash, self._signal.set)
         engine.follow(self.traffic.request)
-        self._forget(None)
-
-    def _forget(self, identity: Identity | None) -> None:
-        """Start over: nothing known for one model holds for another."""
-        self._identity = identity
-        self._ledger = Ledger()
-        self._renders = Renders(self._engine, identity, self._clock)
-        self._day_watch.follow(())
-        self._planner = Planner(self._engine, self._ledger)
-        self.traffic.forget()
 
     @property
     def engine(self) -> Engine:
@@ -124,6 +110,16 @@ class Daemon:
     def document(self) -> Document | None:
         """The document in force."""
         return self._reloader.document
+
+    @property
+    def _identity(self) -> Identity | None:
+        """The model that is known to be there."""
+        return self._tenure.identity if self._tenure is not None else None
+
+    @property
+    def _ledger(self) -> Ledger:
+        """What is known of each prefix with it."""
+        return self._tenure.ledger if self._tenure is not None else Ledger()
 
     def statistics(self) -> Statistics:
         """What the daemon knows now."""
@@ -157,8 +153,8 @@ class Daemon:
         if not self.is_paused:
             self._turnstile.is_closed = True
             self._tell.paused()
-        if self._warmer is not None:
-            self._warmer.cancel(self._warmer.in_flight)
+        if self._tenure is not None:
+            self._tenure.warmer.cancel(self._tenure.warmer.in_flight)
 
     def resume(self) -> None:
         """Go on warming, by a plan that counts what was done before."""
@@ -178,15 +174,11 @@ class Daemon:
             UnknownEntryError: No entry has one of the names.
         """
         entries = choose(self._reloader.document, names)
-        self._renders.renew(entry.digest for entry in entries)
-        found = [entry.name for entry in entries]
-        if self._warmer is not None:
-            keys = self._ledger.keys_of(found)
-            self._quarantine.forgive(keys, self._identity)
+        if self._tenure is not None:
+            self._tenure.renew(entries)
             self._tasks.start_soon(self._quarantine.save)
-            self._warmer.renew(keys)
         self._signal.set()
-        return found
+        return [entry.name for entry in entries]
 
     async def reload(self) -> DocumentStatus:
         """Look at the file now, whatever the system's events say; how things are with it then."""
@@ -249,44 +241,35 @@ class Daemon:
         document, identity = self._reloader.document, self._engine.identity
         if identity != self._identity:
             self._switch(identity)
-        warmer = self._warmer
-        if identity is None or warmer is None:
+        tenure = self._tenure
+        if tenure is None:
             return
         if document is None:
             if self._reloader.status.seen:
                 self._report_ready(entries=0)
             return
         generation = self._reloader.status.accepted
-        if not await self._renders.update(document.entries, lambda: self._is_overtaken(document)):
+        if not await tenure.renders.update(document.entries, lambda: self._is_overtaken(document)):
             self._signal.set()
             return
-        self._day_watch.follow(self._renders.days)
-        self._update_ledger(document, warmer)
+        self._day_watch.follow(tenure.renders.days)
+        tenure.take_over(document)
+        self.traffic.follow(tenure.ledger.slots, tenure.ledger.retired)
         memory = self._memory_watch.look(self._engine)
-        warmer.cancel(warmer.in_flight - self._ledger.slots.keys())
-        plan = self._planner.make(document, warmer, memory)
-        self._report_plan(plan, generation, warmer)
-        self._apply(plan, warmer, memory)
+        plan = tenure.plan(document, memory)
+        is_news = generation != self._generation or not self._is_ready
+        self._generation, is_resumed, self._is_resumed = generation, self._is_resumed, False
+        tenure.report(plan, generation, is_news=is_news, is_resumed=is_resumed)
+        tenure.apply(plan, memory)
         self._report_ready(len(document.entries))
-        warmer.fill()
+        tenure.warmer.fill()
 
     def _switch(self, identity: Identity | None) -> None:
-        if self._warmer is not None:
-            self._warmer.retire()
-        self._forget(identity)
-        self._warmer = Warmer(
-            self._engine,
-            self._ledger,
-            self._tell,
-            self._tasks,
-            self._turnstile,
-            self._quarantine,
-            functools.partial(self._watch_over, identity),
-            on_change=self._signal.set,
-            on_idle=lambda: self._reloader.mark_applied(self._generation),
-            room_delay=self._settings.memory.look,
-            randomness=self._randomness,
-        )
+        if self._tenure is not None:
+            self._tenure.warmer.retire()
+        self._tenure = self._begin(identity) if identity is not None else None
+        self._day_watch.follow(())
+        self.traffic.forget()
         model = identity.model if identity else None
         # That a server elsewhere has gone is told where it was found out, and with the reason.
         is_told = model is None and self._engine.server() is not None
@@ -296,82 +279,45 @@ class Daemon:
         if identity is not None and identity.unwarmable is not None:
             self._tell.unwarmable(identity)
 
-    def _watch_over(self, identity: Identity | None, slot: Slot) -> Vigil:
-        model = identity.model if identity else ""
+    def _begin(self, identity: Identity) -> Tenure:
+        return Tenure(
+            identity, self._engine, self._clock, self._tell, self._quarantine, self._losses, self._make_warmer
+        )
+
+    def _make_warmer(self, identity: Identity, ledger: Ledger) -> Warmer:
+        return Warmer(
+            self._engine,
+            ledger,
+            self._tell,
+            self._tasks,
+            self._turnstile,
+            self._quarantine,
+            functools.partial(self._watch_over, identity.model),
+            on_change=self._signal.set,
+            on_idle=lambda: self._reloader.mark_applied(self._generation),
+            room_delay=self._settings.memory.look,
+            randomness=self._randomness,
+        )
+
+    def _watch_over(self, model: str, slot: Slot) -> Vigil:
         return Vigil(slot, self._engine, self._tell, self._settings.warm, lambda: self._best_rate(model))
 
     def _is_overtaken(self, document: Document) -> bool:
         return self._reloader.document is not document or self._engine.identity != self._identity
 
-    def _update_ledger(self, document: Document, warmer: Warmer) -> None:
-        before, warm_before = self._ledger.problems, self._ledger.warm_names()
-        self._ledger.update(document, self._renders.found)
-        self.traffic.follow(self._ledger.slots)
-        is_told = self._identity is not None and self._identity.unwarmable is not None
-        for name, error in self._ledger.problems.items():
-            is_news = str(before.get(name)) != str(error) and not isinstance(error, ElsewhereError)
-            if is_news and not is_told:
-                self._tell.problem(name, error)
-        held = warmer.held()
-        for key, slot in self._ledger.slots.items():
-            if slot.state == "pending":
-                self._keep_away(key, slot)
-            if slot.state in ("warm", "stored_not_served") and key not in held:
-                self._losses.note(slot, warm_before, "the engine no longer holds it")
-            elif slot.state == "warm":
-                # Entries that came to share a prefix which is warm are warm without any work.
-                warmed = Reported(slot.tokens, 0, slot.tokens, held[key].kv_bytes)
-                self._tell.warmed(warmed, 0.0, [n for n in slot.names if n not in warm_before])
-
-    def _keep_away(self, key: str, slot: Slot) -> None:
-        """Put a prefix that ended the process too often aside."""
-        reason = self._quarantine.reason(key, self._identity)
-        if reason is not None:
-            slot.mark_quarantined(reason)
-            for name in slot.names:
-                self._tell.failed(name, slot.state, reason)
-
     def _on_lost(self, key: str, cached: int) -> None:
         """A proof has failed."""
-        if self._renders.is_outdated:
+        if self._tenure is None or self._tenure.renders.is_outdated:
             # Nothing is lost: a request of today begins with another date.
             self._signal.set()
             return
-        slot = self._ledger.slots[key]
+        slot = self._tenure.ledger.slots[key]
         self.rewarm(slot.names)
         self._losses.note(slot, slot.names, f"a request finds {cached} of {slot.tokens} tokens in the cache")
 
-    def _apply(self, plan: Plan, warmer: Warmer, memory: Memory | None) -> None:
-        is_told = memory is not None and memory.blocked is not None
-        for key, shortage in plan.short.items():
-            warmer.defer(self._ledger.slots[key], shortage, is_told=is_told)
-        for item in plan.warm:
-            # Should it find no room after all, that is news.
-            self._ledger.slots[item.key].mark_pending()
-        self._planner.declare(plan)
-        warmer.carry_out(plan)
-        kept_for_now = {drop.key for drop in plan.drop}
-        for key in [key for key in self._ledger.retired if key not in kept_for_now]:
-            del self._ledger.retired[key]
-
     def _fill(self) -> None:
-        if self._warmer is not None:
-            self._warmer.fill()
-
-    # --- reporting -------------------------------------------------------------------------------
-
-    def _report_plan(self, plan: Plan, generation: int, warmer: Warmer) -> None:
-        is_news = generation != self._generation or not self._is_ready
-        is_news = is_news or any(self._is_resumed or item.key not in warmer.queued for item in plan.warm)
-        # What waits for its replacement has been told when that was planned.
-        is_news = is_news or any(drop.after is None for drop in plan.drop)
-        self._generation, self._is_resumed = generation, False
-        if is_news:
-            costs = self._planner.costs(plan)
-            known = all(self._ledger.slots[cost.key].prefix.size is not None for cost in costs)
-            self._tell.plan(plan, generation, self._planner.foresee(costs, warmer) if known else None)
-            for cost in costs if known else ():
-                self._tell.planned(self._ledger.slots[cost.key], cost)
+        if self._tenure is not None:
+            self._tenure.warmer.fill()
 
     def _report_ready(self, entries: int) -> None:
         if not self._is_ready:

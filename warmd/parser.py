@@ -22,35 +22,6 @@ class CommandParser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message}; see `{self.prog} --help`\n")
 
 
-def add_command(
-    subparsers: Any,
-    name: str,
-    run: Callable[..., int],
-    *,
-    summary: str,
-    description: str,
-) -> argparse.ArgumentParser:
-    """Add the parser of one of our commands, to which its flags are then added.
-
-    Args:
-        subparsers: Those of `warmd` itself.
-        name: What the user types.
-        run: Called with what was parsed; returns the exit code.
-        summary: One line in the list of commands.
-        description: At the top of the command's own help, with its line breaks.
-    """
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        name,
-        help=summary,
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        # --prompt-cache-size, which is mlx-lm's, would be taken for --prompts.
-        allow_abbrev=False,
-    )
-    parser.set_defaults(run=run)
-    return parser
-
-
 class ServerParser(CommandParser):
     """In place of the parser that another server makes for its own flags."""
 

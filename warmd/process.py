@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
@@ -144,7 +145,16 @@ def log_stopped(log: Log, exit_code: int, reason: str) -> None:
     log(make_event("daemon.stopped", level=level, exit_code=exit_code, reason=reason))
 
 
-def log_not_started(log: Log, error: CannotStartError) -> None:
-    """The last lines of a process that cannot start; nobody need tell it again."""
-    log_stopped(log, error.exit_code, str(error))
-    error.is_told = True
+@contextmanager
+def last_line_if_not_started(log: Log) -> Iterator[None]:
+    """Log why a process cannot start, where the block says so; nobody need tell it again.
+
+    Raises:
+        CannotStartError: That.
+    """
+    try:
+        yield
+    except CannotStartError as error:
+        log_stopped(log, error.exit_code, str(error))
+        error.is_told = True
+        raise

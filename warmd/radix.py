@@ -69,12 +69,16 @@ class Node(Generic[S]):
 
         A node's hash goes on from its parent's, so that naming it costs its own tokens only.
         """
-        chained = hashlib.sha256()
-        for node in self.path():
-            if node._hash is None:
-                node._hash = chained.copy()
-                node._hash.update(node.tokens)
-            chained = node._hash
+        unnamed: list[Node[S]] = []
+        node: Node[S] | None = self
+        while node is not None and node._hash is None:
+            unnamed.append(node)
+            node = node.parent
+        chained = node._hash if node is not None else hashlib.sha256()
+        for below in reversed(unnamed):
+            chained = chained.copy()
+            chained.update(below.tokens)
+            below._hash = chained
         return str(chained.hexdigest())
 
     def hang(self, parent: Node[S] | None) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from warmd.files.state import read_json, write_json
 from warmd.launched import is_under_launchd
 
 FILE_NAME = "rates.json"
+BEGINNING = re.compile(rb'\{"(?:[^"\\]|\\.)*": \{"(?:launchd|terminal)": \d')
+"""Of what is written in it: the first model's name, and a place."""
 FEWEST_TOKENS = 256
 """Shorter prefixes tell more about what surrounds the computing than about its speed."""
 KEPT_MODELS = 8

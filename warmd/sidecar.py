@@ -11,9 +11,8 @@ from warmd.capture.handler import refuse_capture
 from warmd.control.place import state_folder
 from warmd.control.run import Control, control_of
 from warmd.engines.http import ChatServer, HttpEngine
-from warmd.errors import CannotStartError
 from warmd.logs import Log
-from warmd.process import DaemonProcess, log_not_started, log_stopped
+from warmd.process import DaemonProcess, last_line_if_not_started, log_stopped
 from warmd.settings import Settings
 
 NO_CAPTURE = "a sidecar does not see the server's requests: there is nothing to capture"
@@ -48,12 +47,11 @@ class Sidecar:
         Raises:
             CannotStartError: It cannot start, which has been logged.
         """
-        try:
-            with control_of(state_folder(self.settings.state), self.log) as control:
-                return anyio.run(self._main, control)
-        except CannotStartError as error:
-            log_not_started(self.log, error)
-            raise
+        with (
+            last_line_if_not_started(self.log),
+            control_of(state_folder(self.settings.state), self.log) as control,
+        ):
+            return anyio.run(self._main, control)
 
     async def _main(self, control: Control) -> int:
         timings = self.settings.sidecar

@@ -13,7 +13,7 @@ from warmd.prompts.document import FileError
 
 if TYPE_CHECKING:
     from warmd.engines.base import ServerStatus
-    from warmd.traffic import Suggestion
+    from warmd.suggestions import Suggestion
 
 State = Literal[
     "pending",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import Any
 
 from warmd import __version__
 from warmd.admission import EntryCost
@@ -23,6 +24,10 @@ class Teller:
 
     def __init__(self, emit: Emit) -> None:
         self._emit = emit
+
+    def _emit_each(self, names: Iterable[str], event: str, **fields: Any) -> None:
+        for name in names:
+            self._emit(make_event(event, entry=name, **fields))
 
     def started(self, path: Path, engine: str) -> None:
         """The daemon begins to run."""
@@ -89,31 +94,25 @@ class Teller:
 
     def planned(self, slot: Slot, cost: EntryCost) -> None:
         """What warming a prefix will take, before anything is computed."""
-        for name in slot.names:
-            self._emit(
-                make_event(
-                    "entry.planned",
-                    entry=name,
-                    tokens=cost.tokens,
-                    own_tokens=cost.own,
-                    shared_tokens=cost.tokens - cost.own,
-                    kv_bytes=cost.kv_bytes,
-                    fits=cost.fits,
-                )
-            )
+        self._emit_each(
+            slot.names,
+            "entry.planned",
+            tokens=cost.tokens,
+            own_tokens=cost.own,
+            shared_tokens=cost.tokens - cost.own,
+            kv_bytes=cost.kv_bytes,
+            fits=cost.fits,
+        )
 
     def deferred(self, slot: Slot, shortage: Shortage) -> None:
         """A prefix waits for memory."""
-        for name in slot.names:
-            self._emit(
-                make_event(
-                    "entry.deferred",
-                    entry=name,
-                    needed=shortage.needed,
-                    available=shortage.available,
-                    reason=shortage.reason,
-                )
-            )
+        self._emit_each(
+            slot.names,
+            "entry.deferred",
+            needed=shortage.needed,
+            available=shortage.available,
+            reason=shortage.reason,
+        )
 
     def waits(self, slot: Slot, reason: str) -> None:
         """A warming stands still, and not for want of memory."""
@@ -125,17 +124,14 @@ class Teller:
         who = "launchd runs this process: see `warmd doctor`" if is_service else "not under launchd"
         slower = f"{best / rate:.0f} times slower than this model's best on this machine"
         reason = f"slow_prefill: computing goes {slower}; {who}"
-        for name in slot.names:
-            self._emit(
-                make_event(
-                    "entry.slow",
-                    entry=name,
-                    tokens_per_s=round(rate, 3),
-                    best_tokens_per_s=round(best, 3),
-                    under_launchd=is_service,
-                    reason=reason,
-                )
-            )
+        self._emit_each(
+            slot.names,
+            "entry.slow",
+            tokens_per_s=round(rate, 3),
+            best_tokens_per_s=round(best, 3),
+            under_launchd=is_service,
+            reason=reason,
+        )
 
     def pressure(self, memory: Memory) -> None:
         """The system's memory pressure has changed."""
@@ -156,8 +152,7 @@ class Teller:
 
     def warming(self, slot: Slot) -> None:
         """The warming of a prefix begins."""
-        for name in slot.names:
-            self._emit(make_event("entry.warming", entry=name, tokens=slot.tokens))
+        self._emit_each(slot.names, "entry.warming", tokens=slot.tokens)
 
     def warmed(self, warmed: Warmed | Reported, milliseconds: float, names: Iterable[str]) -> None:
         """A prefix is held and served; `names` are the entries for which that is news."""
@@ -201,9 +196,8 @@ class Teller:
 
     def lost(self, slot: Slot, names: Collection[str], cause: str) -> None:
         """A request would not get a prefix any more; `names` are the entries that had been warm."""
-        for name in slot.names:
-            if name in names:
-                self._emit(make_event("entry.lost", entry=name, tokens=slot.tokens, cause=cause))
+        had_it = [name for name in slot.names if name in names]
+        self._emit_each(had_it, "entry.lost", tokens=slot.tokens, cause=cause)
 
     def failed(self, name: str, state: str, reason: str, *, retry_in: float | None = None) -> None:
         """An entry is not warm, why, and in how many seconds it is tried again."""
@@ -218,5 +212,4 @@ class Teller:
 
     def dropped(self, slot: Slot, reason: str | None) -> None:
         """A prefix was freed, and why, if not because nobody wants it any more."""
-        for name in slot.names:
-            self._emit(make_event("entry.dropped", entry=name, tokens=slot.tokens, reason=reason))
+        self._emit_each(slot.names, "entry.dropped", tokens=slot.tokens, reason=reason)

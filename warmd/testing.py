@@ -158,7 +158,7 @@ class FakeEngine:
             if key in self._stored:
                 prefix, _ = self._stored[key]
                 size = len(prefix)
-                self.request(LiveRequest(pack([*prefix.tokens, 0]), size, size, key))
+                self.request(LiveRequest(pack([*prefix.tokens, 0]), size, size))
 
     def request(self, request: LiveRequest) -> None:
         """Let a live request begin."""

@@ -1,9 +1,13 @@
-"""What live requests make of the warm entries: hits, near misses, and beginnings that nobody declared."""
+"""What live requests make of the entries: hits and near misses.
+
+An engine tells a request's tokens and how many of them it does not prefill. Whose they are is found out here,
+in one way for every engine: an entry has a hit where a request begins with all of its tokens and none of
+those is prefilled, whatever state they came from.
+"""
 
 from __future__ import annotations
 
-import hashlib
-from collections import Counter, OrderedDict, deque
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -17,7 +21,8 @@ from warmd.engines.base import LiveRequest
 from warmd.errors import WarmdError
 from warmd.ledger import Slot
 from warmd.radix import Node, Sharing, Tokens, common_length
-from warmd.status import LiveCounts
+from warmd.status import SERVED, LiveCounts
+from warmd.suggestions import Suggestions
 
 NEAR_TOKENS = 64
 """A request that begins with so many tokens of an entry, or with a tenth of it, was meant for it."""
@@ -98,6 +103,39 @@ class TooManyListenersError(WarmdError):
         super().__init__(f"{Listeners.MOST} others already wait for requests")
 
 
+class Prefixes:
+    """Prefixes of entries, found by the tokens that requests begin with."""
+
+    def __init__(self) -> None:
+        self._slots: Mapping[str, Slot] = {}
+        self._sharing = Sharing()
+        self._nearest: dict[tuple[Node[int], bool], str | None] = {}
+
+    def become(self, slots: Mapping[str, Slot]) -> None:
+        """From now on these, by key; what is taken out of the mapping is not found any more."""
+        self._sharing.become({key: slot.prefix.packed for key, slot in slots.items()})
+        self._slots, self._nearest = slots, {}
+
+    def longest(self, tokens: Tokens, at_most: int) -> Slot | None:
+        """The longest that some tokens begin with all of, of no more than `at_most` tokens."""
+        node, matched = self._sharing.walk(tokens)
+        end = min(matched, at_most)
+        keys = (above.key for above in reversed(node.path()) if above.end <= end)
+        return next((self._slots[key] for key in keys if key in self._slots), None)
+
+    def parted(self, tokens: Tokens) -> tuple[Slot | None, int]:
+        """Of those that go on from where some tokens part from them the shortest, and where that is."""
+        node, matched = self._sharing.walk(tokens)
+        place = node, matched < node.end
+        if place not in self._nearest:
+            # Once for each place: hundreds of entries may begin alike.
+            ends = (below for below in node if below.end > matched and below.key in self._slots)
+            found = min(ends, key=lambda below: below.end, default=None)
+            self._nearest[place] = found.key if found is not None else None
+        key = self._nearest[place]
+        return (self._slots[key] if key is not None else None), matched
+
+
 class Traffic:
     """Accounts for each live request.
 
@@ -107,26 +145,28 @@ class Traffic:
 
     def __init__(self, tell: Reporter) -> None:
         self._tell = tell
+        self._wanted, self._retired = Prefixes(), Prefixes()
         self._slots: Mapping[str, Slot] = {}
-        self._sharing = Sharing()
-        self._nearest: dict[tuple[Node[int], bool], str | None] = {}
         self.near_misses: deque[NearMiss] = deque(maxlen=REMEMBERED)
         self.suggestions = Suggestions()
         self.listeners = Listeners()
         self.counts = LiveCounts()
 
-    def follow(self, slots: Mapping[str, Slot]) -> None:
-        """From now on these are the wanted prefixes, by key."""
-        if slots.keys() != self._slots.keys():
-            prefixes = {key: slot.prefix.packed for key, slot in slots.items()}
-            self._sharing.become(prefixes)
-            self.suggestions.follow(prefixes)
-            self._nearest = {}
-        self._slots = dict(slots)
+    def follow(self, wanted: Mapping[str, Slot], retired: Mapping[str, Slot] | None = None) -> None:
+        """From now on these are the prefixes, by key.
+
+        Args:
+            wanted: Of the entries as they are.
+            retired: What entries were before, as long as that is kept; looked at anew for each request.
+        """
+        self._wanted.become(wanted)
+        self._retired.become(retired if retired is not None else {})
+        self.suggestions.follow({key: slot.prefix.packed for key, slot in wanted.items()})
+        self._slots = wanted
 
     def forget(self) -> None:
         """Start over: another model has other tokens."""
-        self._slots, self._sharing, self._nearest = {}, Sharing(), {}
+        self._wanted, self._retired, self._slots = Prefixes(), Prefixes(), {}
         self.near_misses.clear()
         self.suggestions = Suggestions()
 
@@ -136,44 +176,46 @@ class Traffic:
         found = (_as_of(name, current, miss) for miss in self.near_misses)
         return [miss for miss in found if miss is not None]
 
+    def hit(self, request: LiveRequest) -> Slot | None:
+        """The longest prefix that a request begins with all of, without any of it being prefilled."""
+        return self._wanted.longest(request.tokens, request.cached)
+
     def request(self, request: LiveRequest) -> None:
         """Account for one."""
         self.listeners.tell(request)
         self.counts.requests += 1
-        slot = self._slots.get(request.key) if request.key is not None else None
+        slot = self.hit(request)
         if slot is not None:
-            # Otherwise the server's own cache had more of it: it would have served it without us.
-            saved = len(slot.prefix) if request.warm >= len(slot.prefix) else 0
-            slot.hits += 1
-            slot.tokens_saved += saved
-            slot.last_hit_at = time()
-            self.counts.hits += 1
-            self.counts.tokens_saved += saved
-            self._tell.hit(slot, request)
+            self._count_hit(slot, request)
             return
         self.suggestions.count(request)
-        self._look_for_near_miss(request)
+        if not self._is_whole(request):
+            self._look_for_near_miss(request)
+
+    def _count_hit(self, slot: Slot, request: LiveRequest) -> None:
+        # Otherwise the server's own cache had more of it, or the state is that of another entry.
+        is_own = request.warm >= len(slot.prefix) and slot.state in SERVED
+        saved = len(slot.prefix) if is_own else 0
+        slot.hits += 1
+        slot.tokens_saved += saved
+        slot.last_hit_at = time()
+        self.counts.hits += 1
+        self.counts.tokens_saved += saved
+        self._tell.hit(slot, request)
+
+    def _is_whole(self, request: LiveRequest) -> bool:
+        """True where it has all of an entry, or begins from all of what one was and is still kept for."""
+        entry = self._wanted.longest(request.tokens, len(request.tokens))
+        return entry is not None or self._retired.longest(request.tokens, request.cached) is not None
 
     def _look_for_near_miss(self, request: LiveRequest) -> None:
-        node, matched = self._sharing.walk(request.tokens)
-        key = self._shortest_beyond(node, matched)
-        if key is None or not is_near(matched, len(self._slots[key].prefix)):
+        slot, matched = self._wanted.parted(request.tokens)
+        if slot is None or not is_near(matched, len(slot.prefix)):
             return
-        slot = self._slots[key]
         slot.near_misses += 1
         self.counts.near_misses += 1
         self.near_misses.append(NearMiss(slot.names[0], time(), matched, slot, request))
         self._tell.near_miss(slot, request, matched)
-
-    def _shortest_beyond(self, node: Node[int], matched: int) -> str | None:
-        """Of the entries that go on from where a request parts from them, that of which most was there."""
-        place = node, matched < node.end
-        if place not in self._nearest:
-            # Once for each place: hundreds of entries may begin alike.
-            ends = (below for below in node if below.end > matched and below.key in self._slots)
-            found = min(ends, key=lambda below: below.end, default=None)
-            self._nearest[place] = found.key if found is not None else None
-        return self._nearest[place]
 
 
 def _as_of(name: str, current: Slot | None, miss: NearMiss) -> NearMiss | None:
@@ -191,89 +233,3 @@ def _as_of(name: str, current: Slot | None, miss: NearMiss) -> NearMiss | None:
 def is_near(matched: int, size: int) -> bool:
     """True when a request that shares so many tokens with a prefix of this size was meant for it."""
     return max(NEAR_LEAST, min(NEAR_TOKENS, size / 10)) <= matched < size
-
-
-@dataclass(frozen=True, slots=True)
-class Suggestion:
-    """A beginning that is prefilled cold again and again.
-
-    Attributes:
-        key: Hash of its tokens.
-        tokens: Its length, in whole blocks.
-        times: Requests that began with it.
-    """
-
-    key: str
-    tokens: int
-    times: int
-
-
-class Suggestions:
-    """Counts cold beginnings by their hashes; no text and no token is kept."""
-
-    BLOCK = 256
-    TIMES = 3
-    KEPT = 4096
-
-    def __init__(self) -> None:
-        # Length, times and the next shorter beginning, by hash.
-        self._counts: OrderedDict[str, tuple[int, int, str]] = OrderedDict()
-        # The beginnings of each wanted prefix, by its key, and how many prefixes have each of them.
-        self._wanted: dict[str, tuple[str, ...]] = {}
-        self._covered: Counter[str] = Counter()
-
-    def follow(self, wanted: Mapping[str, Tokens]) -> None:
-        """From now on what these prefixes begin with is no suggestion; only what is new is looked at."""
-        for key in self._wanted.keys() - wanted.keys():
-            for beginning in self._wanted.pop(key):
-                self._covered[beginning] -= 1
-                if not self._covered[beginning]:
-                    del self._covered[beginning]
-        for key in wanted.keys() - self._wanted.keys():
-            # A prefix of whole blocks leaves nothing over, and is one of its own beginnings all the same.
-            found = _beginnings(wanted[key], self.BLOCK, leaving=0)
-            self._wanted[key] = tuple(beginning for _, beginning in found)
-            self._covered.update(self._wanted[key])
-
-    def count(self, request: LiveRequest) -> None:
-        """Count the beginnings of a request that were in no cache."""
-        shorter = ""
-        for end, key in _beginnings(request.tokens, self.BLOCK):
-            if end > request.cached:
-                times = self._counts.pop(key)[1] if key in self._counts else 0
-                self._counts[key] = end, times + 1, shorter
-            shorter = key
-        while len(self._counts) > self.KEPT:
-            self._counts.popitem(last=False)
-
-    def found(self) -> list[Suggestion]:
-        """Beginnings that came often enough: of those that came together the longest, most often first."""
-        often = self._often()
-        covered = {
-            shorter
-            for key, item in often.items()
-            if (shorter := self._counts[key][2]) in often and often[shorter].times == item.times
-        }
-        found = [item for key, item in often.items() if key not in covered]
-        return sorted(found, key=lambda item: (-item.times, -item.tokens))
-
-    def _often(self) -> dict[str, Suggestion]:
-        return {
-            key: Suggestion(key, end, times)
-            for key, (end, times, _) in self._counts.items()
-            if times >= self.TIMES and key not in self._covered
-        }
-
-    def longest_of(self, request: LiveRequest) -> Suggestion | None:
-        """The longest of them that a request begins with."""
-        found = self._often()
-        keys = [key for _, key in _beginnings(request.tokens, self.BLOCK) if key in found]
-        return found[keys[-1]] if keys else None
-
-
-def _beginnings(tokens: Tokens, block: int, leaving: int = 1) -> Iterator[tuple[int, str]]:
-    """Length and hash of every whole-block beginning that leaves so many tokens over."""
-    chained = hashlib.sha256()
-    for end in range(block, len(tokens) - leaving + 1, block):
-        chained.update(tokens[end - block : end])
-        yield end, chained.hexdigest()

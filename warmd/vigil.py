@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import anyio
@@ -67,18 +67,25 @@ class Vigil:
         self._is_slow = False
 
     @contextmanager
-    def over(self, tasks: TaskGroup) -> Iterator[None]:
+    def over(self, tasks: TaskGroup, warming: anyio.CancelScope) -> Iterator[None]:
         """Watch while the block runs.
+
+        Args:
+            tasks: Where to watch.
+            warming: The scope of the block. Once it is cancelled there is nothing more to be said, however
+                long the block takes to end.
 
         Raises:
             TookTooLongError: It was cancelled as its time was over.
         """
         scope = anyio.CancelScope()
-        tasks.start_soon(self._watch, scope)
         try:
             with anyio.move_on_after(self._settings.timeout) as limit:
+                tasks.start_soon(self._watch, scope, (warming, limit))
                 yield
-                self.look()
+                # It may have taken less than there is between two looks; what it waited for is over.
+                if (effort := self._engine.effort()) is not None:
+                    self._look_at_rate(effort)
             if limit.cancelled_caught:
                 slot = self._slot
                 raise TookTooLongError(self._settings.timeout, slot.done_tokens, slot.tokens)
@@ -86,10 +93,12 @@ class Vigil:
             scope.cancel()
             self._slot.waits = None
 
-    async def _watch(self, scope: anyio.CancelScope) -> None:
+    async def _watch(self, scope: anyio.CancelScope, watched: Sequence[anyio.CancelScope]) -> None:
         with scope:
             while True:
                 await anyio.sleep(min(LOOK_SECONDS, self._settings.max_pause / 4))
+                if any(each.cancel_called for each in watched):
+                    return
                 self.look()
 
     def look(self) -> None:

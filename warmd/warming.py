@@ -155,7 +155,7 @@ class Warmer:
     async def _warm(self, key: str, slot: Slot, scope: anyio.CancelScope) -> None:
         began = time.perf_counter()
         try:
-            with scope, self._watch_over(slot).over(self._tasks):
+            with scope, self._watch_over(slot).over(self._tasks, scope):
                 await self._warm_and_verify(key, slot)
         except EngineDiedError:
             raise

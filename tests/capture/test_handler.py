@@ -28,7 +28,7 @@ def path(tmp_path: Path) -> Path:
 def request(*messages: Json, tools: list[Json] | None = None, cached: int = 0, **kwargs: Any) -> LiveRequest:
     """A request in the scripted engine's tokens."""
     text = json.dumps([kwargs, tools], ensure_ascii=False) + json.dumps(list(messages), ensure_ascii=False)
-    return LiveRequest(pack(map(ord, text)), cached, cached, None, Chat(list(messages), tools, kwargs))
+    return LiveRequest(pack(map(ord, text)), cached, cached, Chat(list(messages), tools, kwargs))
 
 
 class Capturing:
@@ -60,7 +60,7 @@ async def captured(it: Running, *requests: LiveRequest, **arguments: Any) -> Cap
 async def test_the_next_chat_request_is_captured(path: Path) -> None:
     async with running(path, entry("a")) as it:
         await it.applied(1)
-        text = LiveRequest(pack([1, 2]), 0, 0, None)
+        text = LiveRequest(pack([1, 2]), 0, 0)
         sent = request(system("Be brief."), user("hi"), tools=[tool("f")], enable_thinking=True)
         found = await captured(it, text, sent, name="x")
         assert found.result["messages"] == [system("Be brief.")]

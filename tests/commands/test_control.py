@@ -117,7 +117,7 @@ def test_status_shows_how_far_a_warming_is(state: Path, prompts: Path) -> None:
 
 def test_status_suggests_what_comes_cold_again_and_again(state: Path, prompts: Path) -> None:
     with live_daemon(state, prompts) as live:
-        request = LiveRequest(pack(range(600)), cached=0, warm=0, key=None)
+        request = LiveRequest(pack(range(600)), cached=0, warm=0)
         for _ in range(3):
             live.do(lambda: live.engine.request(request))
         assert "512 tokens, 3 times" in ask(state, "status").stdout

@@ -16,7 +16,7 @@ from warmd.engines.base import ServerStatus
 from warmd.memory.readings import Memory
 from warmd.prompts.document import FileError
 from warmd.status import DocumentStatus, EntryStatus, LiveCounts, Statistics, status_json
-from warmd.traffic import Suggestion
+from warmd.suggestions import Suggestion
 
 NOW = 1_000_000.0
 MEMORY = Memory(limit=1000, active=300, cache=0, warm=200, headroom=400, pressure=1, reserve=100)

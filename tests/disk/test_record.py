@@ -11,7 +11,7 @@ import pytest
 from tests.disk.made import make_piece, put
 from warmd.disk.errors import DamagedError
 from warmd.disk.files import Files
-from warmd.disk.record import Record, check_content, is_record_name, key_of, name_of, read_record
+from warmd.disk.record import Record, check_content, is_record_name, key_of, name_of, read_record, shortened
 from warmd.engines.base import Prefix
 from warmd.radix import pack
 
@@ -47,6 +47,22 @@ def test_a_name_says_where_a_file_belongs_and_what_is_in_it() -> None:
     assert is_record_name(piece.record.name)
     assert piece.record.name == name_of(pack([5, 6, 7]), 1, piece.content)
     assert not any(map(is_record_name, ("writer.lock", "x.safetensors", f".writing-{piece.record.name}")))
+
+
+def test_a_name_may_say_how_much_of_a_file_is_to_be_used(files: Files) -> None:
+    record = put(files, make_piece([5, 6, 7, 8], 1, has_snapshot=True))
+    rest = shortened(record, 3)
+    assert is_record_name(rest.name)
+    assert files.renamed(record.name, rest.name)
+    assert not files.renamed(record.name, rest.name)
+    assert rest == read_record(files.folder / rest.name, 1e9)
+    assert (rest.start, rest.end, list(rest.own), rest.has_snapshot) == (1, 3, [6, 7], False)
+    assert (rest.above, rest.nbytes) == (record.above, record.nbytes)
+    for end in (0, 1, 4, 5, 10**17):
+        (files.folder / rest.name).rename(files.folder / shortened(record, end).name)
+        with pytest.raises(DamagedError):
+            read_record(files.folder / shortened(record, end).name, 1e9)
+        (files.folder / shortened(record, end).name).rename(files.folder / rest.name)
 
 
 def test_every_flipped_bit_shows(files: Files) -> None:

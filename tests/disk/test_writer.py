@@ -16,6 +16,7 @@ from tests.patience import PATIENCE, wait_until
 from warmd.disk.errors import NotNowError
 from warmd.disk.files import Files
 from warmd.disk.identity import digest_of
+from warmd.disk.record import shortened
 from warmd.disk.shelf import Shelf
 from warmd.disk.writer import Piece, Wanted, Writer, WriterSettings
 from warmd.radix import pack
@@ -48,8 +49,8 @@ class Disk:
         settings = WriterSettings(max_bytes, grace, rate)
         writer = Writer(shelf, settings, next_piece or feed(pieces), self.told.tell, retry=0.05)
         writer.want(Wanted([pack(tokens) for tokens in wanted], digest_of(IDENTITY)))
-        writer.start()
         self.writers.append(writer)
+        writer.start()
         return shelf
 
     def names(self) -> set[str]:
@@ -143,7 +144,7 @@ def test_what_is_declared_makes_room_for_nothing_and_that_is_said_once(disk: Dis
 def test_what_turned_out_wrong_is_removed(disk: Disk) -> None:
     put(disk.files, A)
     disk.write(wanted=[[0, 1]])
-    disk.writers[0].doom([A.record.name])
+    disk.writers[0].doom({A.record.name: None})
     disk.until(lambda: disk.names() == set())
 
 
@@ -158,7 +159,7 @@ def test_what_turned_out_wrong_is_removed_at_once_also_while_a_piece_is_waited_f
 
     disk.write(wanted=[[0, 1]], next_piece=next_piece)
     assert asked.wait(PATIENCE)
-    disk.writers[0].doom([A.record.name])
+    disk.writers[0].doom({A.record.name: None})
     disk.writers[0].remove_doomed()
     assert disk.names() == set()
     gate.set()
@@ -169,7 +170,7 @@ def test_a_piece_that_turned_out_wrong_before_it_was_written_does_not_stay(disk:
 
     def next_piece() -> Piece | None:
         if len(pieces) == 2:
-            disk.writers[0].doom([A.record.name])
+            disk.writers[0].doom({A.record.name: None})
         return pieces.pop(0) if pieces else None
 
     disk.writers = [Writer(Shelf(disk.files), WriterSettings(10**9), next_piece, disk.told.tell, retry=0.05)]
@@ -191,15 +192,48 @@ def test_what_could_not_be_removed_is_tried_again(disk: Disk) -> None:
 
     put(disk.files, A)
     disk.write(files=Stuck(disk.files.folder), wanted=[[0, 1]])
-    disk.writers[0].doom([A.record.name])
+    disk.writers[0].doom({A.record.name: None})
     disk.until(lambda: disk.names() == set())
     assert [failed["reason"] for failed in disk.told.fields("store.failed")] == ["stuck"]
+
+
+def test_what_is_good_of_a_file_that_turned_out_wrong_stays_from_then_on(disk: Disk) -> None:
+    piece = make_piece([1, 2, 3, 4, 5], 1, has_snapshot=True, now=time.time())
+    rest = shortened(piece.record, 3)
+    put(disk.files, piece)
+    shelf = disk.write(wanted=[[1, 2, 3]])
+    shelf.forget([piece.record])
+    disk.writers[0].doom({piece.record.name: rest})
+    disk.until(lambda: disk.names() == {rest.name} and shelf.records == (rest,))
+    other = Shelf(disk.files)
+    assert ([], (rest,)) == (other.refresh(), other.records)
+    assert piece.content == other.read(rest)
+    # And still less of it, then nothing.
+    less = shortened(rest, 2)
+    disk.writers[0].doom({rest.name: less})
+    disk.until(lambda: disk.names() == {less.name})
+    disk.writers[0].doom({less.name: None})
+    disk.until(lambda: disk.names() == set())
+
+
+def test_what_turned_out_wrong_while_it_was_written_is_removed_whoever_is_first(disk: Disk) -> None:
+    class Watched(Files):
+        def write(self, name: str, content: bytes) -> None:
+            disk.writers[0].doom({name: None})
+            disk.writers[0].remove_doomed()
+            super().write(name, content)
+            written.set()
+
+    written = threading.Event()
+    disk.write(A, files=Watched(disk.files.folder))
+    assert written.wait(PATIENCE)
+    disk.until(lambda: disk.names() == set())
 
 
 def test_who_does_not_write_removes_nothing(disk: Disk) -> None:
     put(disk.files, A)
     writer = Writer(Shelf(disk.files), WriterSettings(), feed([]), disk.told.tell)
-    writer.doom([A.record.name])
+    writer.doom({A.record.name: None})
     writer.remove_doomed()
     assert disk.names() == all_of(A)
 

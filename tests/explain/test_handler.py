@@ -42,7 +42,7 @@ def request(content: str, **kwargs: Any) -> LiveRequest:
     """A request with another system text, in the scripted engine's tokens."""
     messages = [{"role": "system", "content": content}]
     text = json.dumps([kwargs, None]) + json.dumps(messages)[:-1] + ', {"role": "user"'
-    return LiveRequest(pack(map(ord, text)), 0, 0, None, Chat(messages, None, kwargs))
+    return LiveRequest(pack(map(ord, text)), 0, 0, Chat(messages, None, kwargs))
 
 
 async def test_a_near_miss_is_explained(path: Path) -> None:

@@ -45,11 +45,15 @@ def test_all_that_is_warmds_goes_and_a_folder_only_if_it_is_warmds_own(name: str
     [
         ("rates.json", '{"USD": {"EUR": 0.9}}'),
         ("rates.json", "{}"),
-        ("rates.json", ""),
+        ("rates.json", '{"USD": {"EUR": 0.'),
+        ("rates.json", '{"launchd": {"EUR": 0.'),
         ("rates.json", "[1]"),
         ("starts.json", '{"failed": []}'),
         ("starts.json", '{"failed": [], "gave_up_at": null, "mine": 1}'),
         ("starts.json", '{"failed": [1], "gave_up_at": null}'),
+        ("starts.json", '{"failed": ["mine"]}'),
+        ("starts.json", '{"mine": ['),
+        ("quarantine.json", "warming:"),
         ("quarantine.json", '{"warming": [], "ended": [{}]}'),
         ("control.sock", "mine"),
         (".warmd-notes", "mine"),
@@ -61,6 +65,27 @@ def test_a_file_of_the_same_name_stays(name: str, content: str, tmp_path: Path) 
     fill(tmp_path / "warmd", {name: content})
     assert purge(tmp_path / "warmd", tmp_path / "kv") == Purged(left=(name,))
     assert (tmp_path / "warmd" / name).read_text() == content
+
+
+@pytest.mark.parametrize("zeros", ["", "\0" * 40])
+@pytest.mark.parametrize("kept", [0, 0.5, 0.9])
+def test_a_file_of_ours_that_was_cut_short_goes(kept: float, zeros: str, tmp_path: Path) -> None:
+    state = tmp_path / "warmd"
+    note_failed_start(state, FailedStart(1.0, 3, "r"))
+    fill(state, {name: OURS[name] for name in ("rates.json", "quarantine.json")})
+    for path in state.iterdir():
+        whole = path.read_text()
+        path.write_text(whole[: int(kept * len(whole))] + zeros)
+    assert purge(state, tmp_path / "kv") == Purged(removed=3)
+    assert not state.exists()
+
+
+def test_what_is_in_place_of_a_folder_stays_and_is_no_error(tmp_path: Path) -> None:
+    state, store = tmp_path / "state", tmp_path / "warmd" / "kv"
+    fill(tmp_path, {"state": "mine"})
+    fill(tmp_path / "warmd", {"kv": "mine"})
+    assert purge(state, store) == purge(state / "below", store / "below") == Purged()
+    assert state.read_text() == store.read_text() == "mine"
 
 
 def test_a_folder_and_a_link_of_the_same_name_stay(tmp_path: Path) -> None:

@@ -83,6 +83,17 @@ def test_where_there_was_never_a_service_files_can_be_purged_all_the_same(tmp_pa
     assert (state.exists(), Files(tmp_path / "kv").listed()) == (False, [])
 
 
+def test_a_file_in_place_of_the_state_folder_stays_and_is_named(tmp_path: Path) -> None:
+    (tmp_path / "warmd").write_text("mine")
+    places = {"WARMD_STATE_DIR": str(tmp_path / "warmd"), "WARMD_STORE_PATH": "~/kv", "PATH": str(tmp_path)}
+    done = warmd("uninstall", "--purge", cwd=tmp_path, **places)
+    assert (done.returncode, (tmp_path / "warmd").read_text()) == (0, "mine")
+    assert done.stdout.splitlines() == [
+        f"left: {tmp_path}/warmd, which is no folder and so not warmd's",
+        "the service is not installed",
+    ]
+
+
 def test_what_stays_is_named_with_what_removes_it(mac: Mac) -> None:
     folder = mac.home / ".cache/warmd/kv"
     put(Files(folder), make_piece([1, 2, 3], size=50_000, now=1.0))

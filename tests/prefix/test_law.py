@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from tests.prefix.requests import WEATHER_TOOL, ServerRenderer, assistant, make_
 from tests.prefix.templates import TEMPLATES
 from tests.toys import KINDS, MARKERS, make_tokenizer
 from warmd.errors import RenderError
-from warmd.prefix import find_prefix, request_messages
+from warmd.prefix import find_prefix, ignores_tools, request_messages
 from warmd.prompts.document import Entry
 from warmd.radix import common_length
 
@@ -139,3 +140,31 @@ def test_the_law_holds_for_a_real_model_s_template(path: Path) -> None:
                     find_prefix(ENTRIES[name], renderer)
             else:
                 assert_law(renderer, ENTRIES[name], ADVERSARIAL)
+
+
+def assert_tools_are_told_right(renderer: ServerRenderer) -> None:
+    """Without another search it says what one for the same entry without tools would."""
+    entry = ENTRIES["tools"]
+    try:
+        prefix = find_prefix(entry, renderer)
+    except RenderError:
+        return
+    try:
+        is_ignored = find_prefix(replace(entry, tools=None), renderer).tokens == prefix.tokens
+    except RenderError:
+        is_ignored = False
+    before = renderer.renders
+    assert ignores_tools(entry, prefix, renderer) is is_ignored
+    assert renderer.renders == before + 1
+    assert not ignores_tools(replace(entry, tools=None), prefix, renderer)
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_it_is_told_whether_a_template_leaves_tools_out(template: str) -> None:
+    assert_tools_are_told_right(engine(template, "llama3"))
+
+
+@pytest.mark.skipif(not REAL_TEMPLATES, reason="the folder shared/templates is not beside this repository")
+@pytest.mark.parametrize("path", REAL_TEMPLATES, ids=lambda path: path.stem)
+def test_it_is_told_whether_a_real_model_s_template_leaves_tools_out(path: Path) -> None:
+    assert_tools_are_told_right(real_renderer(path, "llama3"))

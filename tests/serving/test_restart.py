@@ -66,6 +66,12 @@ def warm(server: Server) -> dict[str, Json]:
     return {name: server.wait_for("entry.warmed", entry=name) for name in ENTRIES}
 
 
+def run(server: Server, *command: str) -> None:
+    """Run a command of warmd's on a server."""
+    environment = {**os.environ, "WARMD_STATE_DIR": server.state.name}
+    subprocess.run([sys.executable, "-m", "warmd", *command], env=environment, check=True, timeout=PATIENCE)
+
+
 def ask(server: Server) -> list[str]:
     """An answer behind each entry."""
     messages = [[{"role": "system", "content": content}, QUESTION] for content in ENTRIES.values()]
@@ -154,9 +160,7 @@ def test_what_is_taken_out_and_put_back_costs_nothing_unless_a_person_wants_it_a
         server.wait_for("entry.dropped", entry="shell")
         write(place.prompts, [entry(name) for name in ENTRIES])
         assert server.wait_for("entry.warmed", entry="shell")["new_tokens"] == 0
-        environment = {**os.environ, "WARMD_STATE_DIR": server.state.name}
-        command = [sys.executable, "-m", "warmd", "rewarm", "rules"]
-        subprocess.run(command, env=environment, check=True, timeout=PATIENCE)
+        run(server, "rewarm", "rules")
         assert server.wait_for("entry.warmed", entry="rules")["source"] == "prefill"
 
 
@@ -168,6 +172,30 @@ def test_after_the_grace_period_removed_entries_are_removed(place: Place) -> Non
     with place.serving(WARMD_STORE_GRACE="60") as server:
         server.wait_for("store.pruned", files=FILES)
     assert place.files() == ["writer.lock"]
+
+
+def test_a_stop_before_an_entry_is_warmed_again_takes_nothing_from_the_others(place: Place) -> None:
+    """Also of files that were written before there was another one to share them."""
+    write(place.prompts, [entry("rules")])
+    with place.serving() as server:
+        server.wait_for("entry.warmed", entry="rules")
+        settled(place, files=1)
+        write(place.prompts, [entry(name) for name in ENTRIES])
+        assert server.wait_for("entry.warmed", entry="shell")["reused_tokens"] > 50
+        settled(place, files=2)
+        for command in (["pause"], ["rewarm", "rules"]):
+            run(server, *command)
+    with place.serving() as server:
+        events = warm(server)
+        assert (events["shell"]["new_tokens"], events["shell"]["source"]) == (0, "disk")
+        # Of its own nothing is used again.
+        assert events["rules"]["new_tokens"] > 50
+        assert events["rules"]["disk_tokens"] + events["rules"]["reused_tokens"] > 50
+        answers = ask(server)
+    shutil.rmtree(place.kv)
+    with place.serving() as server:
+        warm(server)
+        assert ask(server) == answers
 
 
 def test_another_model_loaded_by_a_request_has_files_of_its_own(place: Place, tmp_path: Path) -> None:

@@ -160,6 +160,24 @@ def test_the_sequential_path_starts_warm(models: dict[str, Path], tmp_path: Path
     assert (cached(cold), text(cold)) == (0, text(warm))
 
 
+def test_a_later_turn_is_a_hit_also_where_quantising_takes_whole_steps(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    write(tmp_path / "prompts.json", [entry("rules", RULES)])
+    flags = ("--kv-bits", "8", "--kv-group-size", "32", "--quantized-kv-start", "0")
+    with serving(models["llama"], tmp_path / "prompts.json", *flags, "--prefill-step-size", "256") as server:
+        tokens = server.wait_for("entry.warmed")["tokens"]
+        assert tokens < 256
+        first = ask(RULES, "what? " * 300)
+        # It is quantised after steps that an entry of less than one would shift.
+        answer = server.chat(first)
+        assert cached(answer) == 0
+        server.chat([*first, answer["choices"][0]["message"], {"role": "user", "content": "more"}])
+        hit = server.wait_for("live.hit")
+        assert (hit["entry"], hit["cached"]) == ("rules", answer["usage"]["prompt_tokens"])
+        assert server.seen("live.near_miss") == []
+
+
 def test_only_what_was_edited_is_prefilled(models: dict[str, Path], tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.json"
     one, two, three = entry("one", "1. " + RULES), entry("two", "2. " + RULES), entry("three", "3. " + RULES)

@@ -13,7 +13,7 @@ from tests.web.stage import DOCUMENT, ENTRIES, MEMORY, MIB, Stage, make_statisti
 from warmd.events import make_event
 from warmd.prompts.document import FileError
 from warmd.status import EntryStatus
-from warmd.traffic import Suggestion
+from warmd.suggestions import Suggestion
 
 pytestmark = needs_chromium
 

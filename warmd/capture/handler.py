@@ -115,7 +115,7 @@ def _is_wanted(chat: Chat | None, request: LiveRequest, traffic: Traffic, order:
     if chat is None:
         return False
     return not order.suggested or (
-        request.key is None and traffic.suggestions.longest_of(request) is not None
+        traffic.hit(request) is None and traffic.suggestions.longest_of(request) is not None
     )
 
 

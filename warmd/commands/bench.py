@@ -8,11 +8,11 @@ import os
 import signal
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from warmd.commands.options import add_api_key, add_prompts
 from warmd.config import expand_home, load_settings
 from warmd.errors import UsageError, WarmdError
-from warmd.parser import add_command
 from warmd.prompts import InvalidPromptsError, load_document
 
 if TYPE_CHECKING:
@@ -31,24 +31,15 @@ OWN = {"--demo", "--give-up", "--log-level", "--port", "--prompt-cache-size"}
 """Flags of `warmd serve` without which the server would not be what is measured, or could not be followed."""
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add the command's parser."""
-    parser = add_command(
-        subparsers,
-        "bench",
-        run,
-        summary="measure what warming is worth with your model and prompts",
-        description=DESCRIPTION,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what it takes."""
     parser.add_argument("--model", metavar="M", required=True, help="model folder or Hugging Face name")
-    parser.add_argument("--prompts", metavar="FILE", help="the warm-prompts file (default: from the config)")
+    add_prompts(parser)
     parser.add_argument("--rounds", metavar="N", type=int, default=5, help="(default: 5)")
     parser.add_argument("--json", action="store_true", help="print JSON, in seconds and bytes")
     parser.add_argument("--compare", metavar="URL", help="send the same requests to this server, too")
     parser.add_argument("--compare-model", metavar="M", help="which of its models, where it has several")
-    key = parser.add_mutually_exclusive_group()
-    key.add_argument("--api-key-env", metavar="NAME", help="environment variable with that server's API key")
-    key.add_argument("--api-key-file", metavar="FILE", help="file with that server's API key")
+    add_api_key(parser, "that server's")
     parser.set_defaults(takes_more=True)
 
 

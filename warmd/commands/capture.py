@@ -11,7 +11,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from warmd.parser import add_command
 from warmd.text import counted
 
 DESCRIPTION = """\
@@ -25,15 +24,8 @@ _SHOWN = 60
 _AROUND = 20
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add the command's parser."""
-    parser = add_command(
-        subparsers,
-        "capture",
-        run,
-        summary="make an entry out of what an agent sends",
-        description=DESCRIPTION,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what it takes."""
     parser.add_argument("name", metavar="NAME", help="of the entry")
     parser.add_argument(
         "--timeout", metavar="S", type=_seconds, help="seconds to wait for requests (default: no limit)"

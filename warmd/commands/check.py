@@ -15,7 +15,7 @@ from warmd.commands.options import add_memory_limit, with_memory_limit
 from warmd.config import expand_home, load_settings
 from warmd.errors import UsageError
 from warmd.lint import lint_file
-from warmd.parser import add_command, json_object
+from warmd.parser import json_object
 from warmd.prompts import InvalidPromptsError, load_document
 
 DESCRIPTION = """\
@@ -25,9 +25,8 @@ Exit code 0: the file is valid and, with --model, can be kept warm, even if some
 Warnings say what in the texts looks as if it changed from request to request; they change no exit code."""
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add the command's parser."""
-    parser = add_command(subparsers, "check", run, summary="check a prompts file", description=DESCRIPTION)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what it takes."""
     parser.add_argument("file", metavar="FILE", nargs="?", help="the file (default: from the config)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import Any
-
-from warmd.parser import add_command
 
 DESCRIPTION = """\
 Print a completion script. In zsh: `warmd completion zsh > "${fpath[1]}/_warmd"`. In bash: add
@@ -17,15 +14,8 @@ SHELLS = ("zsh", "bash", "fish")
 _KINDS = {"FILE": "FILE", "DIR": "DIRECTORY"}
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add the command's parser."""
-    parser = add_command(
-        subparsers,
-        "completion",
-        run,
-        summary="print a completion script for a shell",
-        description=DESCRIPTION,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what it takes."""
     parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
 
 

@@ -6,11 +6,9 @@ import argparse
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any
 
 from warmd.doctor.examine import examine
 from warmd.doctor.finding import Finding
-from warmd.parser import add_command
 from warmd.text import counted, one_line
 
 DESCRIPTION = """\
@@ -20,9 +18,8 @@ Exit code 0: no problem. 1: at least one, or a check that could not be made."""
 _MARKS = {"ok": "ok", "warning": "WARNING", "problem": "PROBLEM", "unknown": "-"}
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add the command's parser."""
-    parser = add_command(subparsers, "doctor", run, summary="find out what is wrong", description=DESCRIPTION)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what it takes."""
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

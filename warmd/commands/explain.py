@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from warmd.explain.excerpt import WIDTH, visible
-from warmd.parser import add_command
 from warmd.text import counted
 
 DESCRIPTION = """\
@@ -20,11 +19,8 @@ What this prints is prompt text."""
 Json = dict[str, Any]
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add the command's parser."""
-    parser = add_command(
-        subparsers, "explain", run, summary="show why requests missed an entry", description=DESCRIPTION
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what it takes."""
     parser.add_argument("name", metavar="NAME", nargs="?", help="the entry (default: all)")
     parser.add_argument("--json", action="store_true", help="print JSON")
 

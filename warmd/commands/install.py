@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from warmd.commands.options import port_number, seconds_or_zero, with_memory_limit
+from warmd.commands.options import add_prompts, add_wait, port_number, with_memory_limit
 from warmd.commands.say import say
 from warmd.config import config_path, expand_home, load_settings
 from warmd.control.place import state_folder
@@ -49,7 +48,6 @@ from warmd.launchd.replace import check_port, replace_job
 from warmd.launchd.service import GONE_LOOKS, Service
 from warmd.launchd.variables import TEMPLATES_OWN, as_service, ignored, make_environment
 from warmd.logfile import log_file_path
-from warmd.parser import add_command
 from warmd.settings import Settings
 from warmd.text import printable
 
@@ -61,24 +59,16 @@ The service gets the WARMD_ variables of this shell, and those that say where ca
 loaded, the one that was there before is loaded again; so it is after ctrl-C, which waits until that is done.
 Exit code 0: it is installed and runs. 1: launchd refuses, or the server has ended. 2: usage. 3: no launchctl,
 no such model, or the port is taken."""
-WAIT_SECONDS = 120.0
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add the command's parser."""
-    parser = add_command(subparsers, "install", run, summary="run as a Mac service", description=DESCRIPTION)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what it takes."""
     parser.add_argument(
         "--model", metavar="M", help="model folder or Hugging Face name (default: what is installed)"
     )
-    parser.add_argument("--prompts", metavar="FILE", help="the warm-prompts file (default: from the config)")
+    add_prompts(parser)
     parser.add_argument("--port", metavar="N", type=port_number, help="the server's port (default: 8080)")
-    parser.add_argument(
-        "--wait",
-        metavar="S",
-        type=seconds_or_zero,
-        default=WAIT_SECONDS,
-        help="seconds to wait for the server (default: 120; 0 does not wait)",
-    )
+    add_wait(parser)
     parser.add_argument(
         "--dry-run",
         action="store_true",

@@ -7,23 +7,20 @@ import sys
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from warmd.commands.say import discard_output
 from warmd.config import load_settings
 from warmd.errors import UnwritableOutputError, UsageError, WarmdError
 from warmd.logfile import log_file_path
 from warmd.nearest import nearest_of
-from warmd.parser import add_command
 
 DESCRIPTION = """\
 Show the log file and what was rotated out of it, oldest first, in local time. Exit code 0: shown, also where
 no line is wanted. 1: there is no log, it cannot be read, or it knows no entry of that name."""
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add the command's parser."""
-    parser = add_command(subparsers, "logs", run, summary="show the log", description=DESCRIPTION)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what it takes."""
     parser.add_argument("-f", "--follow", action="store_true", help="go on with new lines until ^C")
     parser.add_argument("--entry", metavar="NAME", help="only lines about this entry")
     parser.add_argument(

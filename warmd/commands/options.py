@@ -10,6 +10,31 @@ from warmd.errors import UsageError
 from warmd.memory.size import parse_limit
 from warmd.settings import Settings
 
+WAIT_SECONDS = 120.0
+
+
+def add_prompts(parser: argparse.ArgumentParser) -> None:
+    """Add ``--prompts``."""
+    parser.add_argument("--prompts", metavar="FILE", help="the warm-prompts file (default: from the config)")
+
+
+def add_api_key(parser: argparse.ArgumentParser, whose: str) -> None:
+    """Add ``--api-key-env`` and ``--api-key-file``, of which one may be given."""
+    key = parser.add_mutually_exclusive_group()
+    key.add_argument("--api-key-env", metavar="NAME", help=f"environment variable with {whose} API key")
+    key.add_argument("--api-key-file", metavar="FILE", help=f"file with {whose} API key")
+
+
+def add_wait(parser: argparse.ArgumentParser) -> None:
+    """Add ``--wait``."""
+    parser.add_argument(
+        "--wait",
+        metavar="S",
+        type=seconds_or_zero,
+        default=WAIT_SECONDS,
+        help=f"seconds to wait for the server (default: {WAIT_SECONDS:g}; 0 does not wait)",
+    )
+
 
 def add_memory_limit(parser: argparse.ArgumentParser) -> None:
     """Add ``--memory-limit``."""

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
 
 from warmd.commands.wrong_file import consequence, error_lines
 from warmd.control.client import ask
-from warmd.parser import add_command
 from warmd.text import one_line
 
 DESCRIPTION = """\
@@ -16,9 +14,8 @@ Have the daemon read its prompts file now, where it does not notice by itself (s
 Exit code 0: what the file says now is in force. 1: it is wrong, and the last good one stays. 4: no daemon."""
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add the command's parser."""
-    add_command(subparsers, "reload", run, summary="read the prompts file now", description=DESCRIPTION)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """It takes nothing."""
 
 
 def run(args: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ from warmd.errors import ElsewhereError, RenderError
 from warmd.memory.cost import Cost
 from warmd.memory.readings import Limit, Memory, Meter, ReadingError
 from warmd.plan import Wanted, make_plan
-from warmd.prefix import find_prefix
+from warmd.prefix import find_prefix, ignores_tools
 from warmd.prompts import Document, Entry
 from warmd.settings import Settings
 
@@ -151,7 +151,7 @@ def render_document(
     memory = foresee(meter or MlxMeter(), limit, needs.model_bytes or 0)
     described = describe(document.entries, prefixes, needs.cost, memory)
     entries = (
-        replace(found, ignores_tools=_ignores_tools(entry, prefix, model, renderer))
+        replace(found, ignores_tools=isinstance(prefix, Prefix) and ignores_tools(entry, prefix, renderer))
         for found, entry, prefix in zip(described, document.entries, prefixes, strict=True)
     )
     return Rendering(tuple(entries), needs, memory)
@@ -227,13 +227,6 @@ def _find_needs(model: str, chunk_tokens: int, args: Any) -> Needs:
     except UnkeepableError as error:
         return Needs(problem=str(error), is_warmable=False)
     return Needs(found.model_bytes, found.cost)
-
-
-def _ignores_tools(entry: Entry, prefix: Prefix | RenderError, model: str, renderer: RequestPath) -> bool:
-    if not entry.tools or not isinstance(prefix, Prefix):
-        return False
-    bare = _render(replace(entry, tools=None), model, renderer)
-    return isinstance(bare, Prefix) and bare.tokens == prefix.tokens
 
 
 def _render(entry: Entry, model: str, renderer: RequestPath) -> Prefix | RenderError:

@@ -7,10 +7,9 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
-from warmd.commands.install import WAIT_SECONDS, tell_readiness
-from warmd.commands.options import seconds_or_zero
+from warmd.commands.install import tell_readiness
+from warmd.commands.options import add_wait
 from warmd.commands.say import say
 from warmd.launchd.agent import Plist, UnreadablePlistError
 from warmd.launchd.install import read_installed, refuse_root
@@ -18,7 +17,6 @@ from warmd.launchd.places import plist_path
 from warmd.launchd.ready import Address
 from warmd.launchd.replace import check_port, loaded_arguments, not_loaded
 from warmd.launchd.service import GONE_LOOKS, NotLoadedError, Service
-from warmd.parser import add_command
 
 DESCRIPTION = """\
 Restart the service (SIGTERM, then launchctl kickstart -k), and wait until the server takes requests. A change
@@ -27,18 +25,9 @@ between the two waits for the second. Exit code 0: it runs. 1: it is not loaded,
 server has ended. 3: no launchctl, or another program has the port."""
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add the command's parser."""
-    parser = add_command(
-        subparsers, "restart", run, summary="restart the Mac service", description=DESCRIPTION
-    )
-    parser.add_argument(
-        "--wait",
-        metavar="S",
-        type=seconds_or_zero,
-        default=WAIT_SECONDS,
-        help="seconds to wait for the server (default: 120; 0 does not wait)",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what it takes."""
+    add_wait(parser)
 
 
 def run(args: argparse.Namespace) -> int:

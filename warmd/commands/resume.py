@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from warmd.control.client import ask
-from warmd.parser import add_command
+
+DESCRIPTION = "Go on warming after `warmd pause`. Exit code 4: no daemon is running."
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add the command's parser."""
-    add_command(
-        subparsers,
-        "resume",
-        run,
-        summary="go on warming",
-        description="Go on warming after `warmd pause`. Exit code 4: no daemon is running.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """It takes nothing."""
 
 
 def run(args: argparse.Namespace) -> int:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from warmd.control.client import ask
-from warmd.parser import add_command
 from warmd.text import one_line
 
 DESCRIPTION = """\
@@ -15,11 +13,8 @@ Exit code 4: no daemon is running."""
 SHOWN = 10
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add the command's parser."""
-    parser = add_command(
-        subparsers, "rewarm", run, summary="free entries and warm them again", description=DESCRIPTION
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what it takes."""
     parser.add_argument("names", metavar="NAME", nargs="*", help="which entries (default: all)")
 
 

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
 
-from warmd.parser import add_command
 from warmd.prompts.json_schema import SCHEMA
 
+DESCRIPTION = "Print the JSON schema of the prompts file, for editors that check as you type."
 
-def add_parser(subparsers: Any) -> None:
-    """Add the command's parser."""
-    add_command(
-        subparsers,
-        "schema",
-        run,
-        summary="print the JSON schema of the prompts file",
-        description="Print the JSON schema of the prompts file, for editors that check as you type.",
-    )
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """It takes nothing."""
 
 
 def run(args: argparse.Namespace) -> int:

@@ -9,10 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warmd.commands.options import add_memory_limit, with_memory_limit
+from warmd.commands.options import add_memory_limit, add_prompts, with_memory_limit
 from warmd.config import expand_home, load_settings
-from warmd.errors import CannotStartError, UsageError
-from warmd.parser import add_command
+from warmd.errors import UsageError
 from warmd.settings import Settings
 
 if TYPE_CHECKING:
@@ -29,16 +28,13 @@ With --engine vllm-mlx it is vllm-mlx's server, and every flag of `vllm-mlx serv
 ENGINES = ("mlx-lm", "vllm-mlx")
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add the command's parser."""
-    parser = add_command(
-        subparsers, "serve", run, summary="serve a model and keep prompts warm", description=DESCRIPTION
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what it takes."""
     parser.add_argument("--model", metavar="M", help="model folder or Hugging Face name")
     parser.add_argument(
         "--engine", choices=ENGINES, default=ENGINES[0], help="whose server to run (default: mlx-lm)"
     )
-    parser.add_argument("--prompts", metavar="FILE", help="the warm-prompts file (default: from the config)")
+    add_prompts(parser)
     add_memory_limit(parser)
     parser.add_argument(
         "--demo",
@@ -117,13 +113,10 @@ def _serve_vllm_mlx(args: argparse.Namespace, more: list[str], settings: Setting
 def _check_model(model: str, log: Log) -> None:
     """Tell at once what can be told of a model without mlx, which takes seconds to import."""
     from warmd.engines.model_folder import check_model_is_here
-    from warmd.process import log_not_started
+    from warmd.process import last_line_if_not_started
 
-    try:
+    with last_line_if_not_started(log):
         check_model_is_here(model)
-    except CannotStartError as error:
-        log_not_started(log, error)
-        raise
 
 
 def _serve(prompts: Path, server_args: list[str], settings: Settings, log: Log, greet: Greet) -> int:

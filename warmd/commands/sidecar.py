@@ -6,8 +6,8 @@ import argparse
 import sys
 from typing import Any
 
+from warmd.commands.options import add_api_key, add_prompts
 from warmd.config import expand_home, load_settings
-from warmd.parser import add_command
 
 DESCRIPTION = """\
 Keep the prompts file's entries warm in a server that speaks OpenAI's chat interface over HTTP: LM Studio,
@@ -16,21 +16,12 @@ token, one at a time, again after a restart of the server or with another model,
 how much of a prompt came from its cache, proves that it did."""
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add the command's parser."""
-    parser = add_command(
-        subparsers,
-        "sidecar",
-        run,
-        summary="keep prompts warm in another server, over HTTP",
-        description=DESCRIPTION,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what it takes."""
     parser.add_argument("--base-url", metavar="URL", required=True, help="such as http://localhost:1234/v1")
-    parser.add_argument("--prompts", metavar="FILE", help="the warm-prompts file (default: from the config)")
+    add_prompts(parser)
     parser.add_argument("--model", metavar="M", help="which of the server's models, where it has several")
-    key = parser.add_mutually_exclusive_group()
-    key.add_argument("--api-key-env", metavar="NAME", help="environment variable with the server's API key")
-    key.add_argument("--api-key-file", metavar="FILE", help="file with the server's API key")
+    add_api_key(parser, "the server's")
     parser.add_argument(
         "--log-level",
         choices=["DEBUG", "INFO", "WARNING", "ERROR"],

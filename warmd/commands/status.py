@@ -11,7 +11,6 @@ from typing import Any
 
 from warmd.control.client import ask
 from warmd.control.errors import NoDaemonError
-from warmd.parser import add_command
 
 DESCRIPTION = """\
 Show what the running daemon keeps warm: each entry's state, the memory, the progress of the warming that is
@@ -21,9 +20,8 @@ WIDE = 4000
 """Columns that no report needs: a line of a file is not folded."""
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add the command's parser."""
-    parser = add_command(subparsers, "status", run, summary="show what is warm", description=DESCRIPTION)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what it takes."""
     parser.add_argument("--json", action="store_true", help="print JSON (with --watch: one line a second)")
     parser.add_argument("--watch", action="store_true", help="refresh each second until ^C")
 

@@ -22,7 +22,6 @@ from warmd.disk.shelf import Shelf
 from warmd.disk.writer import marking_lag
 from warmd.errors import WarmdError
 from warmd.memory.size import format_size
-from warmd.parser import add_command
 from warmd.settings import Settings
 from warmd.text import counted
 
@@ -53,11 +52,8 @@ class StoreError(WarmdError):
         super().__init__(f"{files.folder}: {reason}")
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add the command's parser."""
-    parser = add_command(
-        subparsers, "store", run, summary="show, check or remove warm state on disk", description=DESCRIPTION
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what it takes."""
     actions = parser.add_subparsers(
         title="actions", metavar="ACTION", required=True, dest="action", help=", ".join(_ACTIONS)
     )

@@ -8,7 +8,6 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from warmd.commands.say import say
 from warmd.config import config_path, load_settings
@@ -24,7 +23,6 @@ from warmd.launchd.purge import check_folder, purge
 from warmd.launchd.service import Service
 from warmd.launchd.variables import as_service, check_from_root
 from warmd.memory.size import format_size
-from warmd.parser import add_command
 from warmd.text import counted
 
 DESCRIPTION = """\
@@ -37,11 +35,8 @@ Exit code 0: it is gone, or was not there. 1: launchd or the file system refuses
 folders not to be purged. 3: no launchctl (without --purge), or --purge while a daemon runs there."""
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add the command's parser."""
-    parser = add_command(
-        subparsers, "uninstall", run, summary="remove the Mac service", description=DESCRIPTION
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what it takes."""
     parser.add_argument(
         "--purge",
         action="store_true",
@@ -170,5 +165,8 @@ def _purge(places: Places) -> None:
         say(f"removed: what was in {places.state}")
     if left:
         say(f"left: in {places.state} what may not be warmd's: {', '.join(left)}")
+    for folder in (places.state, places.store):
+        if os.path.lexists(folder) and not folder.is_dir():
+            say(f"left: {folder}, which is no folder and so not warmd's")
     if done.files:
         say(f"removed: {counted(done.files, 'file')} of warm state in {places.store}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -22,6 +23,8 @@ from warmd.files.state import as_count, as_number, as_text, read_json, write_jso
 from warmd.launched import is_under_launchd
 
 FILE_NAME = "starts.json"
+BEGINNING = re.compile(rb'\{"failed": \[')
+"""Of what `note_failed_start` writes."""
 TOO_MANY = 5
 WITHIN_SECONDS = 600.0
 HOPELESS = (2, 3)

@@ -6,12 +6,15 @@ counts against all that was being warmed just then, and one may happen to anybod
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from warmd.files.state import as_count, as_number, as_text
 
+BEGINNING = re.compile(rb'\{"warming": \[')
+"""Of `suspects_json` as it is written."""
 TOO_MANY = 2
 """Abrupt ends of the process after which a prefix is not warmed any more."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from warmd.errors import CannotStartError
+from warmd.text import http_url
 
 QUESTION = "def mean(values): return sum(values) / len(values)"
 _MAX_TOKENS = 60
@@ -94,16 +95,10 @@ def welcome(host: str, port: int, model_path: Path, prompts_path: Path) -> str:
     """What the demo says at start: which file to edit, and a command that calls its first entry."""
     return _WELCOME.format(
         model=model_path.name,
-        url=f"http://{_reachable(host)}:{port}",
+        # An address to call, for one that a server listens on.
+        url=http_url("127.0.0.1" if host in ("", "0.0.0.0", "::") else host, port),
         prompts=prompts_path,
         python=shlex.quote(sys.executable),
         file=shlex.quote(str(prompts_path)),
         question=shlex.quote(QUESTION),
     )
-
-
-def _reachable(host: str) -> str:
-    """An address to call, for one that a server listens on."""
-    if host in ("", "0.0.0.0", "::"):
-        return "127.0.0.1"
-    return f"[{host}]" if ":" in host else host

@@ -100,6 +100,14 @@ class Files:
         """Remove a file; one that is not there is no error."""
         (self.folder / name).unlink(missing_ok=True)
 
+    def renamed(self, name: str, new: str) -> bool:
+        """Give a file another name; False where there is no such file."""
+        try:
+            self.rename(self.folder / name, self.folder / new)
+        except FileNotFoundError:
+            return False
+        return True
+
     def touch(self, name: str, now: float) -> None:
         """Note that a file is wanted; one that is not there is no error."""
         with contextlib.suppress(FileNotFoundError):

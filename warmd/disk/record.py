@@ -10,7 +10,7 @@ import sys
 import zlib
 from array import array
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,12 @@ METADATA = "warmd"
 TOKENS = "tokens"
 """Name of the tensor with the ids of the whole path, as 32-bit integers."""
 _LONGEST_HEADER = 64 << 20
-_NAME = re.compile(r"[0-9a-f]{16}-\d+-\d+-(?P<crc>[0-9a-f]{8})\.safetensors", re.ASCII)
+_END = ".safetensors"
+_NAME = re.compile(
+    rf"(?P<whole>[0-9a-f]{{16}}-\d+-\d+-(?P<crc>[0-9a-f]{{8}}))(-(?P<usable>\d{{1,18}}))?{re.escape(_END)}",
+    re.ASCII,
+)
+"""A last number is the position on the path behind which nothing of the file is used; see `shortened`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,20 @@ def key_of(tokens: Tokens) -> str:
 
 def name_of(tokens: Tokens, start: int, content: bytes) -> str:
     """The name of a file with such content, for the path of these tokens."""
-    return f"{key_of(tokens)[:16]}-{start}-{len(tokens)}-{zlib.crc32(content):08x}.safetensors"
+    return f"{key_of(tokens)[:16]}-{start}-{len(tokens)}-{zlib.crc32(content):08x}{_END}"
+
+
+def shortened(record: Record, end: int) -> Record:
+    """The same file, once it has a name that says that nothing of it behind a position is to be used.
+
+    Args:
+        record: As it is now.
+        end: On its path, and behind its start.
+    """
+    match = _NAME.fullmatch(record.name)
+    whole = match["whole"] if match is not None else record.name.removesuffix(_END)
+    own = record.own[: end - record.start]
+    return replace(record, name=f"{whole}-{end}{_END}", own=own, has_snapshot=False)
 
 
 def is_record_name(name: str) -> bool:
@@ -143,7 +161,7 @@ def describe(name: str, text: str, tokens: Tokens, wanted_at: float, nbytes: int
         raise ValueError("the tokens are not laid out as ours")
     identity, digest = _identity(json.dumps(said["identity"], sort_keys=True))
     rate = said["tokens_per_s"]
-    return Record(
+    record = Record(
         name,
         key_of(tokens[:start]),
         start,
@@ -157,6 +175,13 @@ def describe(name: str, text: str, tokens: Tokens, wanted_at: float, nbytes: int
         str(said["model"]),
         float(rate) if rate else None,
     )
+    match = _NAME.fullmatch(name)
+    if match is None or match["usable"] is None:
+        return record
+    end = int(match["usable"])
+    if not start < end < len(tokens):
+        raise ValueError("its name is none that we give")
+    return shortened(record, end)
 
 
 @lru_cache(maxsize=64)

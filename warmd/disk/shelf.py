@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from warmd.disk.errors import DamagedError
@@ -134,6 +134,23 @@ class Shelf:
             with self._lock:
                 self._damaged.pop(name, None)
                 self._drop([name])
+
+    def replace(self, doomed: Mapping[str, Record | None]) -> None:
+        """Remove files, or give them the names that say how much of them is still to be used.
+
+        Args:
+            doomed: For each name what stays of the file, or None.
+
+        Raises:
+            OSError: The system refuses.
+        """
+        self.remove(name for name, rest in doomed.items() if rest is None)
+        for name, rest in doomed.items():
+            if rest is not None and self.files.renamed(name, rest.name):
+                with self._lock:
+                    self._damaged.pop(name, None)
+                    self._drop([name])
+                    self._records[rest.name] = rest
 
     def touch(self, records: Iterable[Record], now: float) -> None:
         """Files are wanted now.

@@ -9,7 +9,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from warmd.disk.bounds import expired, most, surplus
@@ -102,7 +102,8 @@ class Writer:
         self._tidied: Wanted | None = None
         self._tidied_at = -LOOK
         self._lock: int | None = None
-        self._doomed: set[str] = set()
+        self._doomed: dict[str, Record | None] = {}
+        """What stays of each file, if anything does."""
         self._doomed_lock = threading.Lock()
         self._news = threading.Event()
         self._stopped = threading.Event()
@@ -127,10 +128,12 @@ class Writer:
         """There may be something to write. From any thread."""
         self._news.set()
 
-    def doom(self, names: Iterable[str]) -> None:
-        """Remove files that turned out to be wrong. From any thread."""
+    def doom(self, doomed: Mapping[str, Record | None]) -> None:
+        """Have files go that turned out to be wrong; see `Shelf.replace`. From any thread."""
         with self._doomed_lock:
-            self._doomed.update(names)
+            # Of what goes altogether nothing comes back.
+            gone = {name: None for name, rest in self._doomed.items() if rest is None}
+            self._doomed = {**self._doomed, **doomed, **gone}
         self._news.set()
 
     def remove_doomed(self) -> None:
@@ -139,23 +142,16 @@ class Writer:
         Raises:
             OSError: The system refuses; it is tried again.
         """
-        if self._lock is None:
-            return
-        with self._doomed_lock:
-            doomed, self._doomed = self._doomed, set()
-        try:
-            self._shelf.remove(doomed)
-        except OSError:
-            with self._doomed_lock:
-                self._doomed |= doomed
-            raise
+        if self._lock is not None:
+            # It is done once more on the writer's thread: one of them may be on its way to the disk just now.
+            self._shelf.replace(self._doomed)
 
     def report(self, errors: Iterable[DamagedError]) -> None:
         """Tell of files that cannot be used, and remove those that nobody else can use. From any thread."""
         for error in errors:
             self._tell.rejected(error.name, None, error.reason)
             if error.is_hopeless:
-                self.doom([error.name])
+                self.doom({error.name: None})
 
     # --- on the thread ---------------------------------------------------------------------------
 
@@ -217,7 +213,7 @@ class Writer:
         self._shelf.files.write(piece.record.name, piece.content)
         if piece.record.name in self._doomed:
             # It was made before that.
-            self.remove_doomed()
+            self._settle_doomed()
             return
         self._shelf.add(piece.record)
         taken = time.monotonic() - began
@@ -248,9 +244,19 @@ class Writer:
         self._shelf.touch(stale, now)
         damaged = {item.name for item in self._shelf.damaged if item.changed_at < now - grace}
         self._shelf.remove(damaged)
-        self.remove_doomed()
+        self._settle_doomed()
         self._remove(expired(self._shelf.records, needed, now - grace), "no entry has wanted it for long")
         self._remove(surplus(self._shelf.records, needed, self._max_bytes()), "there is no room for it")
+
+    def _settle_doomed(self) -> None:
+        """See `remove_doomed`; nothing is being written now."""
+        doomed = self._doomed
+        self._shelf.replace(doomed)
+        with self._doomed_lock:
+            left = {
+                name for name in self._doomed if name not in doomed or doomed[name] is not self._doomed[name]
+            }
+            self._doomed = {name: self._doomed[name] for name in left}
 
     def _make_room(self, size: int) -> None:
         """Remove what is not wanted until a file fits.

@@ -180,9 +180,8 @@ class LiveRequest:
 
     Attributes:
         tokens: The whole prompt.
-        cached: How many of its tokens it began from, whatever they came from.
+        cached: How many of its tokens are not prefilled, whatever they came from.
         warm: How many of its tokens it began from in the warm store; 0 when something else served it better.
-        key: The longest held prefix that it begins with all of, without any of it being prefilled; or None.
         chat: What its client sent; None where it was no chat, or is not seen.
         is_tokens_only: True where only the tokens are seen, and not what the client sent.
     """
@@ -190,7 +189,6 @@ class LiveRequest:
     tokens: Tokens = field(repr=False)
     cached: int
     warm: int
-    key: str | None
     chat: Chat | None = None
     is_tokens_only: bool = False
 

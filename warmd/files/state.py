@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import stat
 import tempfile
 from collections.abc import Callable
@@ -37,6 +38,27 @@ def read_json(path: Path, parse: Callable[[Any], Value], nothing: Value) -> Valu
         return nothing
     except RecursionError:
         return nothing
+
+
+def is_cut_short(path: Path, beginning: re.Pattern[bytes]) -> bool:
+    """True for a file of ours of which only a beginning is there, as after a power cut, or nothing at all.
+
+    Args:
+        path: Which.
+        beginning: So much tells that it is ours.
+    """
+    try:
+        # Blocks that never came to the disk read as zeros.
+        data = read_file(path, LARGEST).rstrip(b"\0")
+    except UnreadableError:
+        return False
+    if not data:
+        return True
+    try:
+        json.loads(data)
+    except (ValueError, RecursionError):
+        return beginning.match(data) is not None
+    return False
 
 
 def _int(text: str) -> int:

@@ -23,17 +23,20 @@ from warmd.disk.files import Files
 from warmd.disk.shelf import Shelf
 from warmd.errors import CannotStartError, UsageError
 from warmd.files.atomic import remove_left_over
-from warmd.files.state import read_json
+from warmd.files.state import is_cut_short, read_json
 
 OWN_NAME = "warmd"
 """Only a folder of this name was made for warmd alone."""
 
-_JSON: Mapping[str, Callable[[Any], bool]] = {
-    starts.FILE_NAME: starts.is_failed_starts,
-    quarantine.FILE_NAME: suspects.is_suspects,
-    rates.FILE_NAME: rates.is_rates,
+_JSON: Mapping[str, tuple[Callable[[Any], bool], re.Pattern[bytes]]] = {
+    starts.FILE_NAME: (starts.is_failed_starts, starts.BEGINNING),
+    quarantine.FILE_NAME: (suspects.is_suspects, suspects.BEGINNING),
+    rates.FILE_NAME: (rates.is_rates, rates.BEGINNING),
 }
-"""Files that warmd keeps, and what tells that one is warmd's: others may have files of these names."""
+"""Files that warmd keeps, and what tells that one is warmd's: others may have files of these names.
+
+That is all that is in it or, of one that was cut short, its beginning.
+"""
 _LOCK_TEXT = re.compile(rb"\d{0,20}\n?")
 _SYSTEMS = ("/System", "/bin", "/dev", "/etc", "/proc", "/sbin", "/sys", "/usr")
 _SYSTEMS_OWN = ("/private/etc", "/private/tmp", "/private/var", "/private/var/tmp", "/var/tmp")
@@ -90,6 +93,8 @@ def check_folder(folder: Path) -> None:
 
 def purge(state: Path, store: Path) -> Purged:
     """Remove warmd's files from both folders; the folders too, where they are warmd's own and empty then.
+
+    What is there in place of a folder is nobody's that warmd knows, and stays.
 
     Nothing is removed before both are ours: a daemon may run in one of them.
 
@@ -161,10 +166,11 @@ def _purge_state(folder: Path) -> None:
     if is_moved(socket):
         with contextlib.suppress(OSError):
             socket.parent.rmdir()
-    for name, is_ours in _JSON.items():
+    for name, (is_ours, beginning) in _JSON.items():
+        path = folder / name
         # What is a link or no file is not warmd's: it writes neither.
-        if not (folder / name).is_symlink() and read_json(folder / name, is_ours, False):
-            (folder / name).unlink()
+        if not path.is_symlink() and (read_json(path, is_ours, False) or is_cut_short(path, beginning)):
+            path.unlink()
     remove_left_over(folder, older_than=0.0)
     (folder / LOCK_NAME).unlink(missing_ok=True)
 
@@ -172,7 +178,7 @@ def _purge_state(folder: Path) -> None:
 def _names(folder: Path) -> tuple[str, ...]:
     try:
         return tuple(sorted(path.name for path in folder.iterdir()))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return ()
 
 

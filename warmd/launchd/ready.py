@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from warmd.launchd.flags import flag_value, port_of
 from warmd.launchd.launchctl import JobState
 from warmd.launchd.service import GONE_LOOKS
-from warmd.text import one_line
+from warmd.text import http_url, one_line
 
 HOST, PORT = "127.0.0.1", 8080
 """mlx_lm.server's defaults."""
@@ -54,7 +54,7 @@ class Address:
     @property
     def url(self) -> str:
         """Without a path."""
-        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
+        return http_url(self.host, self.port)
 
     def is_taken(self) -> bool:
         """True when somebody listens there."""

@@ -12,8 +12,8 @@ tokens that could straddle the boundary.
 """
 
 from warmd.prefix.find import find_prefix
-from warmd.prefix.request import Renderer, request_messages
+from warmd.prefix.request import Renderer, ignores_tools, request_messages
 from warmd.prefix.tokens import token_ids
 from warmd.prefix.vocabulary import vocabulary_by_id
 
-__all__ = ["Renderer", "find_prefix", "request_messages", "token_ids", "vocabulary_by_id"]
+__all__ = ["Renderer", "find_prefix", "ignores_tools", "request_messages", "token_ids", "vocabulary_by_id"]

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from warmd.engines.base import Prefix
 from warmd.prefix.tokens import token_ids
 from warmd.prompts.document import Entry, Message
 
@@ -55,3 +56,15 @@ def encode_request(
     """Encode `messages` with copies of the entry's tools and template arguments."""
     tools = [copy.deepcopy(tool) for tool in entry.tools] if with_tools and entry.tools else None
     return token_ids(renderer.encode(messages, tools, copy.deepcopy(entry.chat_template_kwargs)))
+
+
+def ignores_tools(entry: Entry, prefix: Prefix, renderer: Renderer) -> bool:
+    """True when an entry has tools, and a request without them begins with the very same prefix."""
+    if not entry.tools:
+        return False
+    try:
+        bare = encode_request(entry, renderer, request_messages(entry, "hello"), with_tools=False)
+    # Templates and tokenizers raise anything; what cannot do without tools does not ignore them.
+    except Exception:  # noqa: BLE001
+        return False
+    return tuple(bare[: len(prefix)]) == prefix.tokens

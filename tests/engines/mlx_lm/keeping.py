@@ -47,7 +47,7 @@ class Start:
         **more: Any,
     ) -> None:
         self.events: list[Event] = []
-        self._declared = False
+        self.declared: list[Prefix] = []
         self.store = store or WarmStore()
         self.provider = provider
         self.guard = guard
@@ -59,10 +59,9 @@ class Start:
 
     def declare(self, *prefixes: Sequence[int]) -> None:
         """What is to be held."""
-        self._declared = True
-        wanted = [Prefix(tuple(tokens)) for tokens in prefixes]
-        self.keeper.declare(wanted)
-        self.store.declare(wanted)
+        self.declared = [Prefix(tuple(tokens)) for tokens in prefixes]
+        self.keeper.declare(self.declared)
+        self.store.declare(self.declared)
 
     def foresee(self, *prefixes: Sequence[int]) -> list[Foreseen]:
         """What a plan would be told of them."""
@@ -73,7 +72,7 @@ class Start:
     def warm(self, tokens: Sequence[int], chunk: int = 9) -> Warmed:
         """Load and prefill a prefix, which is declared before, as the daemon does."""
         prefix = Prefix(tuple(tokens))
-        if not self._declared:
+        if not self.declared:
             self.declare(tokens)
         prefill = Prefill(prefix, self.store, self.provider, chunk, lambda done: None, self.guard)
         warming = Warming(

@@ -27,8 +27,9 @@ from tests.engines.mlx_lm.warming import make_provider, warm
 from warmd.engines.base import Foreseen, LiveRequest, Prefix, Warmed
 from warmd.engines.mlx_lm import layers
 from warmd.engines.mlx_lm.foresight import foresight
-from warmd.engines.mlx_lm.kvtree import MIN_SHARED, KVTree
+from warmd.engines.mlx_lm.kvtree import KVTree
 from warmd.engines.mlx_lm.layers import Kind
+from warmd.engines.mlx_lm.needs import MIN_SHARED
 from warmd.engines.mlx_lm.prefill import Prefill
 from warmd.engines.mlx_lm.prompt_cache import WarmPromptCache
 from warmd.engines.mlx_lm.state import Span
@@ -254,17 +255,6 @@ class Expected:
         """Tokens of the longest held prefix that `tokens` begin with: the least that any model matches."""
         fitting = (len(t) for t in self.held.values() if len(t) <= at_most and tokens[: len(t)] == t)
         return max(fitting, default=0)
-
-    def hit(self, tokens: Ids, matched: int) -> str | None:
-        """The key of the prefix that a request hits which starts from so many tokens of a state."""
-        through = [
-            (len(t), key)
-            for key, t in self.held.items()
-            if len(t) <= matched
-            and tokens[: len(t)] == t
-            and self.is_quantised(len(t)) == self.is_quantised(matched)
-        ]
-        return max(through)[1] if through else None
 
     def leaves(self) -> set[Ids]:
         """Of all that is kept, what is no beginning of something else in the same tree."""
@@ -534,7 +524,7 @@ class WarmStoreMachine(RuleBasedStateMachine):
         if cache is None:
             return None
         self.mix.assert_shape(cache, matched)
-        assert served.key == self.expected.hit(tokens, matched)
+        assert (served.cached, served.warm) == (matched, matched)
         return tokens[:matched], cache
 
     def request(self, number: int, cut: int, tail: Ids) -> Ids:

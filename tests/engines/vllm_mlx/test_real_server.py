@@ -133,6 +133,45 @@ def test_requests_begin_from_what_was_warmed_and_answer_as_cold_ones(
     assert warm == cold
 
 
+def test_a_request_that_comes_again_is_no_hit_where_vllm_mlx_prefills_all_of_it(
+    models: dict[str, Path], tmp_path: Path, home: dict[str, str]
+) -> None:
+    model = models["llama"]
+    with warm_server(model, tmp_path, BATCHED, entries=[CODER], home=home) as server:
+        size = server.wait_for("entry.warmed", entry="coder")["tokens"]
+        for content in ("Hello", "Hello", "Hello", "What is 12?"):
+            ask(server, model, CODER, content, max_tokens=2)
+        # Its cache has all of the second and the third, and it uses none of that.
+        assert [server.wait_for("live.hit")["cached"] for _ in range(2)] == [size, size]
+        assert status(server)["live"] == {
+            "requests": 4,
+            "hits": 2,
+            "tokens_saved": 2 * size,
+            "near_misses": 0,
+        }
+        assert server.stop() == 0
+        assert len(server.seen("live.hit")) == 2
+
+
+def test_a_request_that_is_scheduled_twice_counts_once(
+    models: dict[str, Path], tmp_path: Path, home: dict[str, str]
+) -> None:
+    write(tmp_path / "prompts.json", [CODER])
+    arguments, module = ("--engine", "vllm-mlx", BATCHED), "tests.engines.vllm_mlx.failing_step"
+    with serving(
+        models["llama"], tmp_path / "prompts.json", *arguments, environment=home, module=module
+    ) as server:
+        server.wait_for("entry.warmed", entry="coder")
+        ask(server, models["llama"], {"messages": [system("Another text.")]}, "Hello", max_tokens=2)
+        # It has cleared its cache before the second try.
+        server.wait_for("entry.lost", entry="coder")
+        server.wait_for("entry.warmed", entry="coder")
+        ask(server, models["llama"], CODER, "Hello", max_tokens=2)
+        server.wait_for("live.hit", entry="coder")
+        assert status(server)["live"]["requests"] == 2
+        assert server.stop() == 0
+
+
 def test_an_edit_costs_what_it_changes_and_what_is_cleared_comes_back(
     models: dict[str, Path], tmp_path: Path, home: dict[str, str]
 ) -> None:

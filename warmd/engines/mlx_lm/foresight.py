@@ -12,8 +12,8 @@ from warmd.engines.base import Foreseen, Prefix
 from warmd.engines.mlx_lm.choosing import requests_for
 from warmd.engines.mlx_lm.intake import Request
 from warmd.engines.mlx_lm.keeper import Keeper
-from warmd.engines.mlx_lm.kvtree import MIN_SHARED
 from warmd.engines.mlx_lm.loading import Choice
+from warmd.engines.mlx_lm.needs import MIN_SHARED
 from warmd.engines.mlx_lm.packing import Form
 from warmd.engines.mlx_lm.state import Outline
 from warmd.engines.mlx_lm.store import WarmStore

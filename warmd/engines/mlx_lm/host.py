@@ -51,9 +51,10 @@ from warmd.logs import Log
 from warmd.memory.readings import Limit
 from warmd.memory.size import parse_size
 from warmd.parser import ServerParser
-from warmd.process import DaemonProcess, log_not_started, log_stopped
+from warmd.process import DaemonProcess, last_line_if_not_started, log_stopped
 from warmd.settings import Settings
 from warmd.signals import plain_stops
+from warmd.text import http_url
 from warmd.web.live import Live
 from warmd.web.site import Site
 
@@ -209,7 +210,9 @@ class Host:
             lambda request: self._room.on_request(request),
             self._room.ranks.agree,
         )
-        loop, url = asyncio.get_running_loop(), _url(http_server)
+        loop = asyncio.get_running_loop()
+        host, port = http_server.server_address[:2]
+        url = http_url(str(host), int(port))
         engine = MlxLmEngine(self._room, provider, loop)
         process = DaemonProcess(engine, self.prompts, self.settings, self.log, control, url=url)
         self._emit_soon.follow(loop, process.recent)
@@ -273,14 +276,5 @@ def serve(host: Host) -> None:
     Raises:
         CannotStartError: It cannot start, which has been logged.
     """
-    try:
+    with last_line_if_not_started(host.log):
         host.run()
-    except CannotStartError as error:
-        log_not_started(host.log, error)
-        raise
-
-
-def _url(http_server: HttpServer) -> str:
-    host, port = http_server.server_address[:2]
-    shown = f"[{host!s}]" if ":" in str(host) else host
-    return f"http://{shown!s}:{port}"

@@ -17,7 +17,7 @@ from warmd.disk.files import Files
 from warmd.disk.identity import Weights, differences, digest_of
 from warmd.disk.pace import PATIENCE, ReadPace
 from warmd.disk.reader import Reader
-from warmd.disk.record import Record
+from warmd.disk.record import Record, shortened
 from warmd.disk.shelf import Shelf
 from warmd.disk.status import DiskStatus
 from warmd.disk.tell import Tell
@@ -118,9 +118,10 @@ class Keeper:
     def distrust(self, keys: Collection[str]) -> None:
         """Declared prefixes that may be wrong: what is on disk for them alone is not used again. Any thread.
 
-        What another one goes along stays, as it stays in the tree and is served from there: a proof compares
-        lengths, so one that fails says that something is missing, not that what is shared is wrong. The check
-        that does compare numbers rejects all files that it was computed from. `remove_doomed` removes them.
+        What another one goes along stays, be it a part of a file, as it stays in the tree and is served from
+        there: a proof compares lengths, so one that fails says that something is missing, not that what is
+        shared is wrong. The check that does compare numbers rejects all files that it was computed from.
+        `remove_doomed` does it at once.
         """
         known, declared = self._known, self._declared or ()
         made = self._made
@@ -134,8 +135,8 @@ class Keeper:
         for prefix in declared:
             if prefix.key in keys:
                 shared = others.reach(prefix.packed)
-                uses = uses_of(records, prefix.packed)
-                self._discard([use.record for use in uses if use.end > shared])
+                doubtful = [use.record for use in uses_of(records, prefix.packed) if use.end > shared]
+                self._discard(doubtful, shared)
 
     def remove_doomed(self) -> None:
         """Have removed at once what is not used again. On any thread that may wait for the disk."""
@@ -144,10 +145,16 @@ class Keeper:
             with contextlib.suppress(OSError):
                 self._writer.remove_doomed()
 
-    def _discard(self, records: Sequence[Record]) -> None:
+    def _discard(self, records: Sequence[Record], shared: int = 0) -> None:
+        """Have files go, but for rows of tokens up to `shared`."""
         self.shelf.forget(records)
         if self._writer is not None:
-            self._writer.doom([record.name for record in records])
+            self._writer.doom({record.name: self._rest(record, shared) for record in records})
+
+    def _rest(self, record: Record, end: int) -> Record | None:
+        form = self.forms.get(record.is_quantised)
+        is_left = form is not None and form.has_rows and record.start < end
+        return shortened(record, end) if is_left else None
 
     def _want(self) -> None:
         if self._writer is None:

@@ -14,16 +14,10 @@ import mlx.core as mx
 
 from warmd.engines.mlx_lm import layers
 from warmd.engines.mlx_lm.layers import Kind, Rows
+from warmd.engines.mlx_lm.needs import Needs, gap, groups_to_fold
 from warmd.engines.mlx_lm.runs import rows_of
-from warmd.engines.mlx_lm.state import Layout, Outline, Run, Snapshot, Span, gap, next_below
+from warmd.engines.mlx_lm.state import Layout, Outline, Run, Snapshot, Span
 from warmd.radix import Node, RadixTree, Sharing, Tokens
-
-MIN_SHARED = 16
-"""A shorter common beginning is not worth a snapshot."""
-
-_FOLD_FACTOR = 8
-"""A node is joined with its only child unless it is so many times longer: copying it would cost more than it
-brings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +45,8 @@ class KVTree:
 
     def __init__(self, layout: Layout, wanted: Sharing, *, floor: int, spacing: int) -> None:
         self._layout = layout
-        self._wanted = wanted
         self._floor = floor
-        self._spacing = spacing
+        self._needs = Needs(wanted, layout.is_cuttable, floor, spacing)
         self._tree: RadixTree[Span] = RadixTree(Span([], None))
         self.ends: dict[str, Node[Span]] = {}
         """Where held prefixes end, by key, in the order in which they came."""
@@ -84,11 +77,6 @@ class KVTree:
                 return Match(above, length)
         return None
 
-    def held_at(self, match: Match) -> str | None:
-        """Key of the longest held prefix that a match goes through."""
-        held = [n.payload.held for n in match.node.path() if n.payload.held and n.end <= match.length]
-        return held[-1] if held else None
-
     def copy(self, match: Match, more: int) -> list[Any]:
         """A fresh prompt cache, which its user may change (lazy).
 
@@ -105,7 +93,7 @@ class KVTree:
                 return layers.hand_out(template)
             if kind is Kind.SNAPSHOT:
                 return layers.hand_out((match.node.payload.snapshot or [])[index])
-            pieces = [_rows(node, index) for node in path]
+            pieces = [node.payload.rows_of(index) for node in path]
             pieces[-1] = layers.first_rows(pieces[-1], match.length - match.node.start)
             return layers.make_part(template, pieces, match.length, spare)
 
@@ -214,14 +202,8 @@ class KVTree:
 
     def _cut(self, node: Node[Span], at: int) -> Node[Span]:
         """Split a node; nothing is known of the snapshot parts at the new place."""
-        span, inside = node.payload, at - node.start
-        upper: list[Rows | None] = []
-        for index, rows in enumerate(span.rows):
-            halves = layers.split_rows(rows, inside) if rows is not None else (None, None)
-            mx.eval(layers.arrays_of(halves))
-            upper.append(halves[0])
-            span.rows[index] = halves[1]
-        return self._tree.cut(node, at, Span(upper, None), Span(span.rows, span.snapshot, span.held))
+        upper, lower = node.payload.split(at - node.start)
+        return self._tree.cut(node, at, upper, lower)
 
     def hold(self, node: Node[Span], key: str) -> None:
         """A prefix ends at a node and is to stay."""
@@ -280,23 +262,18 @@ class KVTree:
     def tidy(self, node: Node[Span], *, without: Sharing | None = None) -> None:
         """Free what none of the wanted prefixes, but for those left out, could use at a node and above it."""
         while node.parent is not None and not node.children and node.payload.held is None:
-            reach, parent = self._wanted.reach(node.path_tokens(), without=without), node.parent
-            if reach < self._floor:
-                reach = 0
-            if reach >= node.end and self._can_start_at(node):
+            end, parent = self._needs.useful_end(node, without), node.parent
+            if end == node.end:
                 self._simplify_above(node)
                 return
-            if self._layout.is_cuttable and reach > node.start:
+            if end > node.start:
                 # Its end is wanted by nobody, but its beginning is.
-                self._cut(node, reach)
+                self._cut(node, end)
                 self._tree.remove(node)
                 return
             self._tree.remove(node)
             node = parent
         self._simplify(node)
-
-    def _can_start_at(self, node: Node[Span]) -> bool:
-        return self._layout.is_cuttable or node.payload.snapshot is not None
 
     def _simplify_above(self, node: Node[Span]) -> None:
         """What a warming went on from may serve nothing else any more."""
@@ -305,55 +282,24 @@ class KVTree:
 
     def _simplify(self, node: Node[Span]) -> None:
         """Undo branches that are none any more, from a node on down."""
-        first, run = node, [node]
-        while self._is_joint(run[-1]):
+        run = [node]
+        while self._needs.is_joint(run[-1], is_part=self._is_part(run[-1])):
+            run[-1].payload.set_snapshot(None)
             run.extend(run[-1].children.values())
-        # All at once, as one after the other the first ones would be copied again and again.
-        size, end = 0, len(run)
-        for at in reversed(range(len(run))):
-            if size and len(run[at].tokens) > _FOLD_FACTOR * size:
-                self._fold(run[at + 1 : end])
-                size, end = 0, at + 1
-            size += len(run[at].tokens)
-        self._fold(run[:end])
-        above = run[end - 1].parent
+        for group in groups_to_fold([len(node.tokens) for node in run]):
+            self._fold(run[group])
+            top = run[group][-1]
         # A checkpoint before a branch that has gone may leave no gap any more.
-        if first.parent is None and above is not None and above.payload.snapshot is not None:
+        above = top.parent
+        if node.parent is None and above is not None and above.payload.snapshot is not None:
             self._simplify(above)
-
-    def _is_joint(self, node: Node[Span]) -> bool:
-        """True when nothing parts, ends or goes on between a node and the next one below."""
-        if node.parent is None or len(node.children) != 1 or node.payload.held is not None:
-            return False
-        if node.payload.snapshot is not None:
-            if gap(node) > self._spacing or self._is_point(node) or self._is_part(node):
-                return False
-            node.payload.set_snapshot(None)
-        return True
-
-    def _is_point(self, node: Node[Span]) -> bool:
-        """True when this is the last place on the path from which some wanted prefix can go on.
-
-        There it parts from the others, or from what is held although nobody wants it any more.
-        """
-        count = self._wanted.count
-        return node.end >= MIN_SHARED and count(node.path_tokens()) > count(next_below(node).path_tokens())
 
     def _fold(self, nodes: Sequence[Node[Span]]) -> None:
         """Join nodes in the last one, each the only child of the one before."""
-        *upper, last = nodes
-        if not upper:
-            return
-        span = last.payload
-        for index, rows in enumerate(span.rows):
-            if rows is not None:
-                span.rows[index] = layers.join_rows([_rows(node, index) for node in nodes])
-                mx.eval(layers.arrays_of(span.rows[index]))
-                for node in upper:
-                    node.payload.rows[index] = None
-        for node in reversed(upper):
-            self._tree.fold(node, span)
-        last.payload = Span(span.rows, span.snapshot, span.held)
+        if len(nodes) > 1:
+            span = Span.join([node.payload for node in nodes])
+            for node in reversed(nodes[:-1]):
+                self._tree.fold(node, span)
 
     def free(self) -> None:
         """Let go of everything, at once."""
@@ -373,7 +319,7 @@ class KVTree:
             if node.payload.snapshot is not None
             and node.payload.held is None
             and len(node.children) == 1
-            and not self._is_point(node)
+            and not self._needs.is_point(node)
             and not self._is_part(node)
         ]
 
@@ -386,10 +332,3 @@ class KVTree:
             found.remove(node)
             total -= node.payload.snapshot_bytes
             node.payload.set_snapshot(None)
-
-
-def _rows(node: Node[Span], index: int) -> Rows:
-    rows = node.payload.rows[index]
-    if rows is None:
-        raise ValueError("a node lacks the rows of a part")
-    return rows

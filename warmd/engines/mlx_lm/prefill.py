@@ -13,7 +13,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from warmd.engines.base import NoRoomError, Prefix, Warmed
 from warmd.engines.mlx_lm import layers
 from warmd.engines.mlx_lm.guard import Guard
-from warmd.engines.mlx_lm.kvtree import MIN_SHARED
+from warmd.engines.mlx_lm.needs import MIN_SHARED
 from warmd.engines.mlx_lm.state import Layout, Snapshot
 from warmd.engines.mlx_lm.store import WarmStore
 from warmd.engines.pace import Pace

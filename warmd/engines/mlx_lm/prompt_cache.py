@@ -60,17 +60,15 @@ class WarmPromptCache(LRUPromptCache):  # type: ignore[misc] # mlx-lm has no typ
         if model == self.model_key:
             self._store.offer(packed)
             found = self._store.match(packed)
-        # Also where mlx-lm's own cache has more, of a turn before or of another conversation.
-        key = found.key if found is not None else None
         if found is not None and found.length < len(tokens) - len(rest):
             found = None
         if not self._store.is_common(found.length if found is not None else 0):
-            found, key = None, None
+            found = None
         if found is not None:
             cache, rest = found.copy(len(tokens) - found.length), tokens[found.length :]
         chat, self.chat = self.chat, None
         warm = found.length if found is not None else 0
-        self._on_request(LiveRequest(packed, len(tokens) - len(rest), warm, key, chat))
+        self._on_request(LiveRequest(packed, len(tokens) - len(rest), warm, chat))
         return cache, rest
 
     def _fetch_ordinary(self, model: Any, tokens: list[int]) -> tuple[list[Any] | None, list[int]]:

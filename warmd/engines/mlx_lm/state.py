@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ import mlx.core as mx
 
 from warmd.engines.mlx_lm import layers
 from warmd.engines.mlx_lm.layers import Kind, Rows
-from warmd.radix import Node, Tokens
+from warmd.radix import Tokens
 
 Snapshot = list[Any]
 """Copies of the parts of kind SNAPSHOT at one position, None for every other part."""
@@ -87,6 +86,38 @@ class Span:
         """Bytes held."""
         return self.rows_bytes + self.snapshot_bytes
 
+    def rows_of(self, part: int) -> Rows:
+        """Those of a part of kind ROWS."""
+        rows = self.rows[part]
+        if rows is None:
+            raise ValueError("a node lacks the rows of a part")
+        return rows
+
+    def split(self, at: int) -> tuple[Span, Span]:
+        """The states of its first tokens, of which no snapshot is known, and of the others; it is used up.
+
+        Part by part, so that hardly more than one of them is there twice.
+        """
+        upper: list[Rows | None] = []
+        for index, rows in enumerate(self.rows):
+            halves = layers.split_rows(rows, at) if rows is not None else (None, None)
+            mx.eval(layers.arrays_of(halves))
+            upper.append(halves[0])
+            self.rows[index] = halves[1]
+        return Span(upper, None), Span(self.rows, self.snapshot, self.held)
+
+    @staticmethod
+    def join(spans: Sequence[Span]) -> Span:
+        """The state of all their tokens, one after the other; likewise."""
+        *upper, last = spans
+        for index, rows in enumerate(last.rows):
+            if rows is not None:
+                last.rows[index] = layers.join_rows([span.rows_of(index) for span in spans])
+                mx.eval(layers.arrays_of(last.rows[index]))
+                for span in upper:
+                    span.rows[index] = None
+        return Span(last.rows, last.snapshot, last.held)
+
 
 @dataclass(frozen=True, slots=True)
 class Outline:
@@ -102,23 +133,3 @@ class Outline:
     is_cuttable: bool
     floor: int
     nodes: Sequence[tuple[int, Tokens, bool]] = ()
-
-
-def next_below(node: Node[Span]) -> Node[Span]:
-    """The next node below with a snapshot; where paths part before, or the only one ends, that one."""
-    while len(node.children) == 1:
-        (node,) = node.children.values()
-        if node.payload.snapshot is not None:
-            break
-    return node
-
-
-def gap(node: Node[Span]) -> int:
-    """Tokens between the snapshots before and after a checkpoint."""
-    before, after = node.parent, next_below(node)
-    while before is not None and before.parent is not None and before.payload.snapshot is None:
-        before = before.parent
-    if after.children and after.payload.snapshot is None:
-        # Several paths go on from this one.
-        return sys.maxsize
-    return after.end - (before.end if before is not None else 0)

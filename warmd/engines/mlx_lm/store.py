@@ -12,7 +12,8 @@ from typing import Any, Protocol
 import mlx.core as mx
 
 from warmd.engines.base import Held, Prefix
-from warmd.engines.mlx_lm.kvtree import MIN_SHARED, KVTree, Match
+from warmd.engines.mlx_lm.kvtree import KVTree, Match
+from warmd.engines.mlx_lm.needs import MIN_SHARED
 from warmd.engines.mlx_lm.state import Layout, Outline, Run, Snapshot, Span
 from warmd.radix import Node, Sharing, Tokens, pack
 
@@ -41,11 +42,6 @@ class Found:
     def length(self) -> int:
         """Tokens of it."""
         return self.match.length
-
-    @property
-    def key(self) -> str | None:
-        """Of the longest held prefix that it goes all through, if any."""
-        return self.tree.held_at(self.match)
 
     def copy(self, more: int) -> list[Any]:
         """A fresh prompt cache with room for `more` tokens, which its user may change (lazy)."""

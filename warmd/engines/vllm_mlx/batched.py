@@ -10,6 +10,7 @@ back, without computing anything, before the next request is looked up.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -46,7 +47,7 @@ class BatchedCache:
     Args:
         engine: vllm-mlx's `BatchedEngine`, started.
         pace: Sizes chunks, and grants warming its share beside requests.
-        on_request: Called on the engine's thread for each live request.
+        on_request: Called on the engine's thread for each live request, once it is scheduled.
     """
 
     def __init__(self, engine: Any, pace: Pace, on_request: Callable[[LiveRequest], None]) -> None:
@@ -60,6 +61,9 @@ class BatchedCache:
         self._lock = threading.Lock()
         self._add_request = self._scheduler.add_request
         self._scheduler.add_request = self.add_request
+        self._schedule_waiting = self._scheduler._schedule_waiting
+        self._scheduler._schedule_waiting = self.schedule_waiting
+        self._told: weakref.WeakSet[Any] = weakref.WeakSet()
 
     @property
     def shortest(self) -> int:
@@ -89,12 +93,27 @@ class BatchedCache:
         """Takes the place of the scheduler's: see to it that the cache has what the request begins with."""
         self.restore()
         self._add_request(request)
-        tokens = tuple(request.prompt_token_ids or ())
-        found = self._longest(tokens, request.cached_tokens)
-        key, cached = found.prefix.key if found is not None else None, int(request.cached_tokens)
-        # An entry of the cache is used to its end, or one that goes on further.
-        warm = cached if found is not None and cached == len(found.prefix) else 0
-        self._on_request(LiveRequest(pack(tokens), cached, warm, key, is_tokens_only=True))
+
+    def schedule_waiting(self) -> list[Any]:
+        """Takes the place of the scheduler's: tell of each request what it really begins from.
+
+        What was found when it was added may have been dropped since: all of a request that was found whole
+        is prefilled, as is one whose state does not fit.
+        """
+        scheduled: list[Any] = self._schedule_waiting()
+        for request in scheduled:
+            # After a failed step it is scheduled once more.
+            if request not in self._told:
+                self._told.add(request)
+                self._on_request(self._seen(request))
+        return scheduled
+
+    def _seen(self, request: Any) -> LiveRequest:
+        key, cached = tuple(request.prompt_cache_key or ()), int(request.cached_tokens)
+        is_ours = any(kept.entry is not None and kept.prefix.tokens == key for kept in self.held().values())
+        return LiveRequest(
+            pack(request.prompt_token_ids or ()), cached, cached if is_ours else 0, is_tokens_only=True
+        )
 
     def restore(self) -> None:
         """Put back what was pushed out, and make all of it the most recently used."""
@@ -145,14 +164,6 @@ class BatchedCache:
     def begin(self, prefix: Prefix) -> Prefill:
         """Begin to prefill."""
         return Prefill(prefix, self, self._model, self._scheduler)
-
-    def _longest(self, tokens: tuple[int, ...], cached: int) -> Kept | None:
-        begun = (
-            kept
-            for kept in self.held().values()
-            if len(kept.prefix) <= cached and tokens[: len(kept.prefix)] == kept.prefix.tokens
-        )
-        return max(begun, key=lambda kept: len(kept.prefix), default=None)
 
 
 class Prefill:

@@ -38,8 +38,9 @@ from warmd.engines.vllm_mlx.saving import saved_whole
 from warmd.errors import CannotStartError, UsageError
 from warmd.events import FOREIGN
 from warmd.logs import Log
-from warmd.process import DaemonProcess, log_not_started, log_stopped
+from warmd.process import DaemonProcess, last_line_if_not_started, log_stopped
 from warmd.settings import Settings
+from warmd.text import http_url
 from warmd.web.live import Live
 from warmd.web.site import Site
 
@@ -177,7 +178,7 @@ class Host:
             self.settings,
             self.log,
             control,
-            url=_url(self._args.host, self._args.port),
+            url=http_url(self._args.host, self._args.port),
             handlers={"capture": refuse_capture(NO_CAPTURE)},
             patience=STARTED_SECONDS,
         )
@@ -252,13 +253,6 @@ def serve(host: Host) -> None:
         UsageError: vllm-mlx does not take these flags.
         CannotStartError: It cannot start, which has been logged.
     """
-    try:
+    with last_line_if_not_started(host.log):
         host.run()
-    except CannotStartError as error:
-        log_not_started(host.log, error)
-        raise
     host._end()
-
-
-def _url(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -45,6 +45,9 @@ SEAMS: Seams = (
     ("vllm_mlx.engine.batched:BatchedEngine._run_on_generation_worker", ("self", "operation")),
     # Looks every request up before it is scheduled: there we keep ours from having been pushed out.
     ("vllm_mlx.scheduler:Scheduler.add_request", ("self", "request")),
+    # Decides what of that is used: there we see what a request really begins from.
+    ("vllm_mlx.scheduler:Scheduler._schedule_waiting", ("self",)),
+    ("vllm_mlx.request:Request", ("request_id", "prompt_token_ids", "prompt_cache_key", "cached_tokens")),
     ("vllm_mlx.scheduler:Scheduler._validate_cache", ("self", "cache")),
     ("vllm_mlx.scheduler:Scheduler._bounded_kv_size", ("self",)),
     ("vllm_mlx.scheduler:Scheduler._bound_cache_layers", ("cache", "max_kv_size")),
