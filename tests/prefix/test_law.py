@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.prefix.requests import WEATHER_TOOL, ServerRenderer, assistant, make_entry, system, user
 from tests.prefix.templates import TEMPLATES
-from tests.toys import KINDS, MARKERS, make_tokenizer
+from tests.toys import CHATML, KINDS, MARKERS, make_tokenizer
 from warmd.errors import RenderError
 from warmd.prefix import find_prefix, ignores_tools, request_messages
 from warmd.prompts.document import Entry
@@ -143,20 +143,24 @@ def test_the_law_holds_for_a_real_model_s_template(path: Path) -> None:
 
 
 def assert_tools_are_told_right(renderer: ServerRenderer) -> None:
-    """Without another search it says what one for the same entry without tools would."""
+    """Without a search it says what two would, for the entry with and without its tools."""
     entry = ENTRIES["tools"]
     try:
         prefix = find_prefix(entry, renderer)
-    except RenderError:
-        return
-    try:
         is_ignored = find_prefix(replace(entry, tools=None), renderer).tokens == prefix.tokens
     except RenderError:
-        is_ignored = False
+        return
     before = renderer.renders
-    assert ignores_tools(entry, prefix, renderer) is is_ignored
-    assert renderer.renders == before + 1
-    assert not ignores_tools(replace(entry, tools=None), prefix, renderer)
+    assert ignores_tools(entry, renderer) is is_ignored
+    assert renderer.renders == before + 2
+    assert not ignores_tools(replace(entry, tools=None), renderer)
+
+
+def test_tools_behind_what_the_user_says_are_not_left_out() -> None:
+    ignored = CHATML.replace("{%- if tools %}", "{%- if false %}")
+    for template, is_ignored in ((ignored, True), (ignored + "{{ tools }}", False)):
+        renderer = ServerRenderer(make_tokenizer("llama3", template))
+        assert ignores_tools(ENTRIES["tools"], renderer) is is_ignored
 
 
 @pytest.mark.parametrize("template", TEMPLATES)

@@ -151,7 +151,7 @@ def render_document(
     memory = foresee(meter or MlxMeter(), limit, needs.model_bytes or 0)
     described = describe(document.entries, prefixes, needs.cost, memory)
     entries = (
-        replace(found, ignores_tools=isinstance(prefix, Prefix) and ignores_tools(entry, prefix, renderer))
+        replace(found, ignores_tools=isinstance(prefix, Prefix) and ignores_tools(entry, renderer))
         for found, entry, prefix in zip(described, document.entries, prefixes, strict=True)
     )
     return Rendering(tuple(entries), needs, memory)

@@ -6,7 +6,6 @@ import copy
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from warmd.engines.base import Prefix
 from warmd.prefix.tokens import token_ids
 from warmd.prompts.document import Entry, Message
 
@@ -58,13 +57,15 @@ def encode_request(
     return token_ids(renderer.encode(messages, tools, copy.deepcopy(entry.chat_template_kwargs)))
 
 
-def ignores_tools(entry: Entry, prefix: Prefix, renderer: Renderer) -> bool:
-    """True when an entry has tools, and a request without them begins with the very same prefix."""
+def ignores_tools(entry: Entry, renderer: Renderer) -> bool:
+    """True when an entry has tools, and a request comes to the same tokens without them."""
     if not entry.tools:
         return False
+    # All of a request: some templates print the tools behind what the user says, where no prefix reaches.
+    messages = request_messages(entry, "hello")
     try:
-        bare = encode_request(entry, renderer, request_messages(entry, "hello"), with_tools=False)
+        bare = encode_request(entry, renderer, messages, with_tools=False)
+        return bare == encode_request(entry, renderer, messages)
     # Templates and tokenizers raise anything; what cannot do without tools does not ignore them.
     except Exception:  # noqa: BLE001
         return False
-    return tuple(bare[: len(prefix)]) == prefix.tokens
