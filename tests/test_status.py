@@ -54,7 +54,7 @@ def test_what_is_not_being_warmed_has_come_nowhere_whatever_is_still_said_of_it(
     ledger = Ledger()
     ledger.update(document, {entry.digest: prefix})
     slot = ledger.slots[prefix.key]
-    slot.mark_warming()
+    slot.mark_warming(lambda: None)
     slot.mark_progress(4)
     assert ledger.statuses(document, {})[0].done_tokens == 4
     slot.mark_pending()

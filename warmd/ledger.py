@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from time import time
 
-from warmd.engines.base import Held, Prefix, Reported, Warmed
+from warmd.engines.base import Effort, Held, Prefix, Reported, Warmed
 from warmd.errors import ElsewhereError, NotWarmableError, RenderError, VolatileError
 from warmd.plan import Wanted
 from warmd.progress import Progress
@@ -84,9 +84,9 @@ class Slot:
         self.losses = [then for then in self.losses if then > now - 3600] + [now]
         return self.losses[0] + 3600 if len(self.losses) > per_hour else None
 
-    def mark_warming(self) -> None:
-        """A warming has begun."""
-        self.state, self.done_tokens, self.progress = "warming", 0, Progress()
+    def mark_warming(self, effort: Callable[[], Effort | None]) -> None:
+        """A warming has begun; `effort` is the engine's."""
+        self.state, self.done_tokens, self.progress = "warming", 0, Progress(effort)
 
     def mark_progress(self, done: int) -> None:
         """So many tokens of it are prefilled."""

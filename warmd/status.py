@@ -43,7 +43,8 @@ class EntryStatus:
         prefix: Beginning of the hash of its prefix's tokens: entries that have the same share their state.
         tokens: Length of its prefix, None until it has been rendered.
         done_tokens: While warming, tokens prefilled so far.
-        tokens_per_s: While warming, how fast that goes; None until it can be told.
+        tokens_per_s: While warming, how fast that goes, without what live requests take where the engine can
+            tell; None until it can be told.
         kv_bytes: What the engine holds for it, None where unknown.
         source: Where its state came from.
         warmed_at: When it last became warm.

@@ -148,7 +148,7 @@ class Warmer:
     def _start(self, wanted: Wanted) -> None:
         slot, scope = self._ledger.slots[wanted.key], anyio.CancelScope()
         self._in_flight[wanted.key] = _Flight(scope, wanted.priority)
-        slot.mark_warming()
+        slot.mark_warming(self._engine.effort)
         self._tell.warming(slot)
         self._tasks.start_soon(self._warm, wanted.key, slot, scope)
 
