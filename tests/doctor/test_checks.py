@@ -408,6 +408,16 @@ def test_a_port_that_no_service_is_to_have_is_no_problem() -> None:
     assert brief(found) == ("warning", "http://127.0.0.1:8080 is another program's")
 
 
+def test_a_port_that_another_warmd_has_is_not_ours_although_no_daemon_runs() -> None:
+    theirs = Readiness(True, None, 8)
+    found = service.check_port(Address(), theirs, is_taken=False, is_installed=False)
+    assert brief(found) == ("warning", "http://127.0.0.1:8080 is another warmd's, pid 8")
+    assert found.fix == "stop it (`lsof -i :8080` names it), or take another port (`--port N`)"
+    # Its commands are not answered, which is told elsewhere; its server is.
+    hung = service.check_port(Address(), theirs, is_taken=False, is_installed=False, is_hung=True)
+    assert brief(hung) == ("ok", "http://127.0.0.1:8080 takes requests")
+
+
 def test_a_process_that_hangs_is_not_taken_for_another_program() -> None:
     hung = service.check_port(Address(), None, is_taken=True, is_installed=True, job_pid=7)
     assert "the daemon, pid 7, hangs" in hung.what

@@ -154,11 +154,12 @@ def check_port(
         again: What puts another daemon in the place of the one that hangs.
     """
     ours = [pid for pid in (job_pid, daemon_pid) if pid is not None]
-    another = f"another: {INSTALL[:-1]} --port N`" if is_installed else "another port"
+    another = f"another: {INSTALL[:-1]} --port N`" if is_installed else "another port (`--port N`)"
     fix = f"stop it (`lsof -i :{address.port}` names it), or take {another}"
     if readiness is not None:
         is_ours = readiness.pid in ours if readiness.pid is not None else bool(ours)
-        if not is_ours and (ours or is_installed):
+        # Where no daemon of ours answers commands, one that hangs may still answer here.
+        if not is_ours and (ours or is_installed or not is_hung):
             what = f"{address.url} is another warmd's, pid {readiness.pid or 'unknown'}"
             return Finding("port", "problem" if is_installed else "warning", what, fix)
         if readiness.is_ready:
