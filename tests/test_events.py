@@ -19,8 +19,8 @@ def test_an_event_has_the_level_and_the_field_order_of_the_catalogue() -> None:
 
 
 def test_a_level_may_be_given() -> None:
-    event = make_event("daemon.stopping", level="error", reason="r")
-    assert Event("daemon.stopping", "error", {"reason": "r"}) == event
+    event = make_event("daemon.stopping", level="error", pid=7, reason="r")
+    assert Event("daemon.stopping", "error", {"pid": 7, "reason": "r"}) == event
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,8 @@ def test_the_last_line_is_an_error_unless_all_is_well(written: Written, code: in
     log_stopped(written.log, code, "why")
     (line,) = written.lines("daemon.stopped")
     assert (line["level"], line["exit_code"], line["reason"]) == (level, code, "why")
+    # The log may be another process's, too.
+    assert line["pid"] == os.getpid()
 
 
 def test_what_cannot_start_is_told_once(written: Written) -> None:

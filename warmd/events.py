@@ -63,9 +63,12 @@ CATALOGUE: Mapping[str, Kind] = {
         ),
         "SIGUSR1 or SIGINFO asked how things are; `warm` are entries, `headroom` bytes that warming may take",
     ),
-    "daemon.stopping": Kind("info", ("reason",), "a stop was asked for"),
+    "daemon.stopping": Kind("info", ("pid", "reason"), "a stop was asked for"),
     "daemon.stopped": Kind(
-        "info", ("exit_code", "reason"), "the last line; an error where it does not end with 0"
+        "info",
+        ("pid", "exit_code", "reason"),
+        "the last line of process `pid`, which may be a start that failed beside a server that runs; "
+        "an error where it does not end with 0",
     ),
     "daemon.gave_up": Kind(
         "error",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -114,7 +115,7 @@ class DaemonProcess:
     async def _follow_signals(self, tasks: TaskGroup, on_stop: Callable[[], None]) -> None:
         self.stop_reason = await follow_signals(self.daemon, tasks)
         on_stop()
-        self._log(make_event("daemon.stopping", reason=self.stop_reason))
+        self._log(make_event("daemon.stopping", pid=os.getpid(), reason=self.stop_reason))
         tasks.cancel_scope.cancel()
 
     @property
@@ -142,7 +143,7 @@ def log_stopped(log: Log, exit_code: int, reason: str) -> None:
     """The last lines of a process."""
     log.summarise(everything=True)
     level: Level | None = None if exit_code == 0 else "error"
-    log(make_event("daemon.stopped", level=level, exit_code=exit_code, reason=reason))
+    log(make_event("daemon.stopped", level=level, pid=os.getpid(), exit_code=exit_code, reason=reason))
 
 
 @contextmanager

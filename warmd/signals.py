@@ -60,7 +60,8 @@ def hold_signals(emit: Emit | None = None) -> None:
         # Or a second one would begin anew while this one waits for the log.
         force_next_stop()
         if emit is not None:
-            event = make_event("daemon.stopped", exit_code=0, reason=signal.Signals(number).name)
+            reason = signal.Signals(number).name
+            event = make_event("daemon.stopped", pid=os.getpid(), exit_code=0, reason=reason)
             # In a thread: the signal may have interrupted this one while it held the log's lock.
             telling = threading.Thread(target=emit, args=(event,), daemon=True)
             telling.start()
