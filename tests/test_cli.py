@@ -16,7 +16,7 @@ import pytest
 from tests.commands.terminal import make_environment, outcome, warmd
 from tests.patience import PATIENCE
 from warmd import __version__, commands
-from warmd.cli import COMMANDS
+from warmd.cli import COMMANDS, make_parser
 
 HEAVY = (
     "anyio",
@@ -49,6 +49,20 @@ def test_an_unknown_command_is_a_usage_error_that_names_the_known_ones(tmp_path:
 
 def test_the_version_is_the_packages_own(tmp_path: Path) -> None:
     assert (0, f"warmd {__version__}\n", "") == outcome(warmd("--version", cwd=tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["serve", "--log-level", "debug"], "DEBUG"),
+        (["serve", "--log-level", "Critical"], "CRITICAL"),
+        (["sidecar", "--base-url", "http://x", "--log-level", "warning"], "WARNING"),
+        (["logs", "--level", "WARNING"], "warning"),
+    ],
+)
+def test_a_level_is_taken_in_any_case(argv: list[str], expected: str) -> None:
+    args = vars(make_parser(argv[:1]).parse_args(argv))
+    assert expected == args["level" if argv[0] == "logs" else "log_level"]
 
 
 def test_the_help_lists_every_command(tmp_path: Path) -> None:

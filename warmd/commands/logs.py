@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--entry", metavar="NAME", help="only lines about this entry")
     parser.add_argument(
         "--level",
+        type=str.lower,
         choices=["debug", "info", "warning", "error"],
         default="debug",
         help="the lowest level to show (default: all)",
