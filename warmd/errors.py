@@ -6,6 +6,8 @@ One base class; each class builds its own message, so that a raise site is one l
 
 from __future__ import annotations
 
+import errno
+
 
 class WarmdError(Exception):
     """Something went wrong in a way that we can explain in one line."""
@@ -25,6 +27,22 @@ class CannotStartError(WarmdError):
     """The daemon cannot start, and trying again without a change would not help."""
 
     exit_code = 3
+
+
+class CannotListenError(CannotStartError):
+    """The server cannot have its address.
+
+    Args:
+        host: As given.
+        port: As given.
+        error: Why.
+    """
+
+    def __init__(self, host: str, port: int, error: OSError) -> None:
+        what = f"cannot listen on {host}:{port}: {error.strerror or error}"
+        if error.errno == errno.EADDRINUSE:
+            what += "; `--port N` takes another port, and `warmd status` tells whether warmd runs already"
+        super().__init__(what)
 
 
 class UnwritableOutputError(WarmdError):

@@ -66,7 +66,8 @@ def test_a_port_that_is_taken_is_said_in_one_line(models: dict[str, Path], tmp_p
         with serving(models["llama"], tmp_path / "prompts.json", "--port", port) as server:
             assert server.wait() == 3
             assert [line["reason"] for line in server.seen("daemon.stopped")] == [
-                f"cannot listen on 127.0.0.1:{port}: Address already in use"
+                f"cannot listen on 127.0.0.1:{port}: Address already in use; `--port N` takes another port, "
+                "and `warmd status` tells whether warmd runs already"
             ]
 
 

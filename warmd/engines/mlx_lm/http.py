@@ -15,7 +15,7 @@ from typing import Any
 from huggingface_hub import CacheNotFound, scan_cache_dir
 from mlx_lm import server
 
-from warmd.errors import CannotStartError
+from warmd.errors import CannotListenError
 from warmd.web.site import PATHS, Site, is_path
 
 logger = logging.getLogger("warmd.http")
@@ -28,13 +28,6 @@ KNOWN_PATHS = (
     "/health",
     *PATHS,
 )
-
-
-class PortInUseError(CannotStartError):
-    """Nothing can listen on the address."""
-
-    def __init__(self, host: str, port: int, error: OSError) -> None:
-        super().__init__(f"cannot listen on {host}:{port}: {error.strerror or error}")
 
 
 class RequestHandler(server.APIHandler):  # type: ignore[misc] # mlx-lm has no type information
@@ -150,10 +143,10 @@ def listen(host: str, port: int) -> HttpServer:
     """Bind the address before anything slow starts; requests wait until the server serves.
 
     Raises:
-        PortInUseError: The address cannot be bound.
+        CannotListenError: The address cannot be bound.
     """
     if not 0 <= port <= 65535:
-        raise PortInUseError(host, port, OSError("a port is a number from 0 to 65535"))
+        raise CannotListenError(host, port, OSError("a port is a number from 0 to 65535"))
     try:
         infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = infos[0]
@@ -164,7 +157,7 @@ def listen(host: str, port: int) -> HttpServer:
         return Server(address[:2], server.APIHandler)
     except (OSError, OverflowError) as error:
         problem = error if isinstance(error, OSError) else OSError(str(error))
-        raise PortInUseError(host, port, problem) from None
+        raise CannotListenError(host, port, problem) from None
 
 
 def attach_generator(http_server: HttpServer, generator: Any, site: Site) -> None:

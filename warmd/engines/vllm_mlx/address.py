@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import socket
 
-from warmd.errors import CannotStartError
-
-
-class AddressError(CannotStartError):
-    """Nothing can listen on the address."""
-
-    def __init__(self, host: str, port: int, error: OSError) -> None:
-        super().__init__(f"cannot listen on {host}:{port}: {error.strerror or error}")
+from warmd.errors import CannotListenError
 
 
 def listen(host: str, port: int) -> socket.socket:
     """Take the address before the model is loaded; who connects waits until the server serves.
 
     Raises:
-        AddressError: It cannot be bound.
+        CannotListenError: It cannot be bound.
     """
     try:
         infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -32,6 +25,7 @@ def listen(host: str, port: int) -> socket.socket:
             bound.close()
             raise
     except (OSError, OverflowError) as error:
-        raise AddressError(host, port, error if isinstance(error, OSError) else OSError(str(error))) from None
+        problem = error if isinstance(error, OSError) else OSError(str(error))
+        raise CannotListenError(host, port, problem) from None
     bound.set_inheritable(False)
     return bound
