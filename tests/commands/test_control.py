@@ -144,6 +144,7 @@ def test_pause_and_resume(state: Path, prompts: Path) -> None:
         paused = "paused: nothing is warmed until `warmd resume`\n"
         assert outcome(ask(state, "pause")) == (0, paused, "")
         assert paused in ask(state, "status").stdout
+        assert outcome(ask(state, "rewarm")) == (0, f"to be warmed again: a\n{paused}", "")
         live.running.save(entry("b"))
         live.until(lambda: live.running.states() == {"b": "pending"})
         assert outcome(ask(state, "resume")) == (0, "resumed\n", "")

@@ -43,7 +43,7 @@ async def test_status_tells_what_the_daemon_knows(path: Path) -> None:
 async def test_rewarm_drops_and_warms_again_what_is_named(path: Path) -> None:
     async with running(path, entry("a"), entry("b")) as it:
         await it.applied(1)
-        assert await ask(it, "rewarm", names=["b"]) == {"entries": ["b"]}
+        assert await ask(it, "rewarm", names=["b"]) == {"entries": ["b"], "paused": False}
         await it.until(lambda: len(it.named("entry.warmed")) == 3)
         assert it.engine.names_of("warm") == ["a", "b", "b"]
         assert it.named("entry.dropped") == [
@@ -56,7 +56,7 @@ async def test_rewarm_drops_and_warms_again_what_is_named(path: Path) -> None:
 async def test_rewarm_without_names_means_all(path: Path) -> None:
     async with running(path, entry("a"), entry("b")) as it:
         await it.applied(1)
-        assert await ask(it, "rewarm") == {"entries": ["a", "b"]}
+        assert await ask(it, "rewarm") == {"entries": ["a", "b"], "paused": False}
         await it.until(lambda: len(it.named("entry.warmed")) == 4)
         assert it.states() == {"a": "warm", "b": "warm"}
 

@@ -20,9 +20,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Ask for it."""
-    names = ask("rewarm", names=args.names)["entries"]
+    found = ask("rewarm", names=args.names)
+    names = found["entries"]
     shown = ", ".join(map(one_line, names[:SHOWN])) + (
         f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     )
     print(f"to be warmed again: {shown}" if names else "there are no entries")
+    # As a daemon of another version may not say.
+    if names and found.get("paused"):
+        print("paused: nothing is warmed until `warmd resume`")
     return 0

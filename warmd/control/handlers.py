@@ -22,7 +22,8 @@ def make_handlers(daemon: Daemon) -> dict[str, Handler]:
 
     async def rewarm(arguments: dict[str, Any]) -> Any:
         take(arguments, "names")
-        return {"entries": daemon.rewarm(as_names(arguments.get("names", [])))}
+        entries = daemon.rewarm(as_names(arguments.get("names", [])))
+        return {"entries": entries, "paused": daemon.is_paused}
 
     async def pause(arguments: dict[str, Any]) -> Any:
         take(arguments)
