@@ -143,7 +143,9 @@ def test_a_captured_entry_is_warmed_and_serves_the_next_request(
         assert cached(answer) >= tokens
         again = warmd("capture", "agent", "--save", cwd=tmp_path, WARMD_STATE_DIR=server.state.name)
         assert again.returncode == 1
-        assert "it has an entry 'agent' already; --replace replaces it" in again.stderr
+        # At once: nobody made an agent talk for nothing.
+        told = f"warmd: nothing was saved to {prompts}: it has an entry 'agent' already; --replace replaces it\n"
+        assert again.stderr == told
         assert server.stop() == 0
         assert CANARY not in "".join(server.lines)
 
