@@ -317,10 +317,7 @@ def test_a_file_that_breaks_a_rule_or_is_older_is_told(tmp_path: Path) -> None:
 
 def test_a_plist_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
     path = tmp_path / "x.plist"
-    assert brief(service.look_at_plist(path)[1]) == (
-        "ok",
-        "not installed; `warmd install --model M` makes a Mac service",
-    )
+    assert brief(service.look_at_plist(path)[1]) == ("ok", "not installed")
     path.write_bytes(b"x")
     assert service.look_at_plist(path)[1].state == "problem"
 
@@ -328,7 +325,7 @@ def test_a_plist_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("job", "is_installed", "expected"),
     [
-        (None, False, ("ok", "not installed")),
+        (None, False, ("ok", "not installed; `warmd install --model M` makes a Mac service")),
         (None, True, ("problem", "not loaded into launchd")),
         (JobState(pid=7, runs=1), True, ("ok", "runs in gui/501 with pid 7")),
         (
@@ -514,6 +511,7 @@ def test_entries_that_are_kept_away_or_missed_are_told() -> None:
         EntryStatus("b", "quarantined", reason=f"{happened(2)}: {way_out()}"),
         EntryStatus("c", "failed", reason="no template"),
         EntryStatus("d", "warm"),
+        EntryStatus("e", "warm", near_misses=1),
     )
     assert list(daemon.check_entries(status)) == [
         Finding(
@@ -529,6 +527,12 @@ def test_entries_that_are_kept_away_or_missed_are_told() -> None:
             "edit it, change the model or [memory] limit, or run `warmd rewarm b`",
         ),
         Finding("entries", "warning", "c is failed: no template", "see `warmd status`"),
+        Finding(
+            "near misses",
+            "warning",
+            "e: 1 request began like it and then parted from it",
+            "`warmd explain e` shows where and why",
+        ),
     ]
 
 

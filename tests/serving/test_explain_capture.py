@@ -144,7 +144,9 @@ def test_a_captured_entry_is_warmed_and_serves_the_next_request(
         again = warmd("capture", "agent", "--save", cwd=tmp_path, WARMD_STATE_DIR=server.state.name)
         assert again.returncode == 1
         # At once: nobody made an agent talk for nothing.
-        told = f"warmd: nothing was saved to {prompts}: it has an entry 'agent' already; --replace replaces it\n"
+        told = (
+            f"warmd: nothing was saved to {prompts}: it has an entry 'agent' already; --replace replaces it\n"
+        )
         assert again.stderr == told
         assert server.stop() == 0
         assert CANARY not in "".join(server.lines)

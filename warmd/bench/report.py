@@ -66,7 +66,7 @@ def _notes(result: BenchResult) -> list[str]:
         notes.append(f"{span} from a restart until all is warm, loading the model included")
     if (found := result.interference) is not None:
         later = f"{_seconds(found.beside_s)} instead of {_seconds(found.idle_s)}"
-        met = f"{found.met} of {result.rounds} requests were answered while that went on"
+        met = f"answered while that went on: {found.met} of {counted(result.rounds, 'request')}"
         notes.append(f"a request beside the warming of {one_line(found.entry)}: {later}; {met}")
     for entry in result.entries:
         notes += _entry_notes(entry)
@@ -86,5 +86,8 @@ def _entry_notes(entry: EntryResult) -> Iterator[str]:
 def _how(result: BenchResult) -> list[tuple[str, str]]:
     titles = {"cold_s": "cold", "warm_s": "warm", "tail_s": "tail", "kv_bytes": "bytes"}
     titles |= {"edit_tokens": "edit", "restart_tokens": "restart"}
-    parts = [part for part in HOW if part != "compare" or result.compared_with is not None]
+    titles |= {"interference": "a request beside the warming"}
+    without = {"compare"} if result.compared_with is None else set()
+    without |= {"interference"} if result.interference is None else set()
+    parts = [part for part in HOW if part not in without]
     return [(titles.get(part, part), HOW[part]) for part in parts]

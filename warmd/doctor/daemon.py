@@ -12,7 +12,7 @@ from warmd.crash.suspects import Suspect, Suspects, happened, way_out
 from warmd.doctor.commands import INSTALL, RESTART
 from warmd.doctor.finding import Finding
 from warmd.rates import read_rates
-from warmd.text import one_line
+from warmd.text import counted, one_line
 
 SLOW = 0.5
 """Under launchd less than this part of the terminal's rate is throttling, more is noise."""
@@ -101,7 +101,7 @@ def check_entries(status: Json) -> Iterator[Finding]:
         elif entry["state"] in ("failed", "stored_not_served"):
             yield Finding("entries", "warning", f"{name} is {entry['state']}: {reason}", "see `warmd status`")
         if entry["near_misses"]:
-            what = f"{name}: {entry['near_misses']:,} requests began like it and then parted from it"
+            what = f"{name}: {counted(entry['near_misses'], 'request')} began like it and then parted from it"
             yield Finding(
                 "near misses", "warning", what, f"`warmd explain {quote(name)}` shows where and why"
             )

@@ -103,7 +103,7 @@ def check_packages(engine: Engine) -> Finding:
     if engine.missing:
         fix = "install an mlx-lm that warmd knows: `pip install 'mlx-lm>=0.32,<0.33'`"
         return Finding("engine", "problem", f"{what}: missing {', '.join(engine.missing)}", fix)
-    return Finding("engine", "ok", f"{what}; all seams are there")
+    return Finding("engine", "ok", f"{what}; everything in mlx-lm that warmd builds on is there")
 
 
 def _version(package: str) -> str:

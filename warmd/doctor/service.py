@@ -42,9 +42,7 @@ def look_at_plist(path: Path) -> tuple[Plist | None, Finding]:
     try:
         plist = read_plist(path)
     except FileNotFoundError:
-        return None, Finding(
-            "LaunchAgent", "ok", "not installed; `warmd install --model M` makes a Mac service"
-        )
+        return None, Finding("LaunchAgent", "ok", "not installed")
     except UnreadablePlistError as error:
         return None, Finding("LaunchAgent", "problem", error.reason, INSTALL_ANEW)
     return plist, Finding("LaunchAgent", "ok", str(path))
@@ -112,7 +110,8 @@ def check_job(
     """
     if found is None:
         if not is_installed:
-            return Finding("service", "ok", "not installed")
+            # Only here: who has no launchd cannot install it.
+            return Finding("service", "ok", "not installed; `warmd install --model M` makes a Mac service")
         return Finding("service", "problem", "not loaded into launchd", f"{start} loads it")
     domain, job = found
     if not is_installed:
