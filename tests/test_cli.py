@@ -52,6 +52,28 @@ def test_the_version_is_the_packages_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["logs", "-n", "-1"], "argument -n/--lines: expected at least 0, found -1"),
+        (["logs", "-n", "x"], "argument -n/--lines: invalid whole number value: 'x'"),
+        (["capture", "a", "--timeout", "0"], "argument --timeout: expected more than 0, found 0"),
+        (["capture", "a", "--common", "0"], "argument --common: expected at least 1, found 0"),
+        (["install", "--wait", "-1.5"], "argument --wait: expected 0 or more, found -1.5"),
+        (["install", "--port", "0"], "argument --port: expected 1 to 65535, found 0"),
+        (["bench", "--model", "m", "--rounds", "0"], "argument --rounds: expected at least 1, found 0"),
+        (["check", "--kv-bits", "0"], "argument --kv-bits: expected at least 1, found 0"),
+    ],
+)
+def test_a_wrong_number_is_told_with_what_was_expected(
+    argv: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        make_parser(argv[:1]).parse_args(argv)
+    line = f"warmd {argv[0]}: error: {told}; see `warmd {argv[0]} --help`\n"
+    assert (ended.value.code, capsys.readouterr().err) == (2, line)
+
+
+@pytest.mark.parametrize(
     ("argv", "expected"),
     [
         (["serve", "--log-level", "debug"], "DEBUG"),
@@ -89,11 +111,16 @@ def test_a_second_file_is_a_usage_error(tmp_path: Path) -> None:
 NOT_TAKEN = {
     ("--kv-bitz", "4"): "unrecognized arguments: --kv-bitz 4",
     ("--por", "1"): "unrecognized arguments: --por 1",
-    ("--port", "web"): "argument --port: expected a whole number",
-    ("--temp", "hot"): "argument --temp: expected a number",
-    ("--chat-template-args", "{bad"): "argument --chat-template-args: expected a JSON object",
-    ("--chat-template-args", "[1]"): "argument --chat-template-args: expected a JSON object",
-    ("--prompt-cache-bytes", "lots"): "argument --prompt-cache-bytes: expected a size such as 2GB",
+    ("--port", "web"): "argument --port: expected a whole number, found 'web'",
+    ("--temp", "hot"): "argument --temp: expected a number, found 'hot'",
+    ("--chat-template-args", "{bad"): (
+        "argument --chat-template-args: expected a JSON object, found no valid JSON"
+    ),
+    ("--chat-template-args", "[1]"): "argument --chat-template-args: expected a JSON object, found a list",
+    (
+        "--prompt-cache-bytes",
+        "lots",
+    ): "argument --prompt-cache-bytes: expected a size such as 2GB, found 'lots'",
 }
 
 

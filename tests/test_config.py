@@ -173,7 +173,10 @@ def test_words_for_true(file: Path, word: str) -> None:
         ("[watch]\nsettle = nan\n", "FILE: [watch] settle: expected a finite number, found nan"),
         ("[watch]\nsettle = inf\n", "FILE: [watch] settle: expected a finite number, found inf"),
         ("[watch]\nsettle = -0.5\n", "FILE: [watch] settle: expected at least 0, found -0.5"),
-        ("[watch]\nsettle = 1" + "0" * 400, "FILE: [watch] settle: expected a finite number"),
+        (
+            "[watch]\nsettle = 1" + "0" * 400,
+            "FILE: [watch] settle: expected a finite number, found one that is too large",
+        ),
         ("[prompts]\npath = ''\n", "FILE: [prompts] path: expected a path, found ''"),
         (
             "[memory]\nlimit = 'lots'\n",
@@ -285,7 +288,7 @@ def test_a_file_that_is_not_utf_8_is_an_error(file: Path) -> None:
     file.write_bytes(b"# \xff\n")
     with pytest.raises(UsageError) as caught:
         load_settings({"WARMD_CONFIG": str(file)})
-    assert f"{file}: expected UTF-8" == str(caught.value)
+    assert f"{file}: expected UTF-8, found another encoding at byte 2" == str(caught.value)
 
 
 def test_every_setting_has_a_help_text() -> None:

@@ -107,8 +107,9 @@ def _read(path: Path, *, may_be_missing: bool) -> dict[str, Any]:
         if may_be_missing and isinstance(error, (FileNotFoundError, NotADirectoryError)):
             return {}
         raise UsageError(f"{path}: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{path}: expected UTF-8") from None
+    except UnicodeDecodeError as error:
+        what = f"expected UTF-8, found another encoding at byte {error.start}"
+        raise UsageError(f"{path}: {what}") from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path}: not valid TOML: {error}") from None
     except RecursionError:
@@ -212,7 +213,7 @@ def _to_float(value: int, where: str) -> float:
     try:
         return float(value)
     except OverflowError:
-        raise UsageError(f"{where}: expected a finite number") from None
+        raise UsageError(f"{where}: expected a finite number, found one that is too large") from None
 
 
 def _check(value: Any, metadata: Mapping[str, Any], where: str) -> None:

@@ -31,8 +31,8 @@ class ServerParser(CommandParser):
 
     def add_argument(self, *names: Any, **more: Any) -> argparse.Action:
         """Add a flag whose values are converted with words for what was expected."""
-        if (kind := getattr(more.get("type"), "__name__", None)) in _KINDS:
-            more["type"] = _converter(more["type"], *_KINDS[kind])
+        if (kind := getattr(more.get("type"), "__name__", None)) in _EXPECTED:
+            more["type"] = _converter(kind, more["type"])
         return super().add_argument(*names, **more)
 
 
@@ -42,33 +42,38 @@ def json_object(text: str) -> dict[str, Any]:
     Raises:
         ValueError: It is none; the message does not quote it.
     """
+    # Imported here: the other commands do without.
+    from warmd.prompts.validate import kind
+
     try:
         value = json.loads(text)
     # Nesting too deep to parse is no ValueError.
     except (ValueError, RecursionError):
-        value = None
+        raise ValueError(f"expected {_EXPECTED['loads']}, found no valid JSON") from None
     if not isinstance(value, dict):
-        raise ValueError("expected a JSON object")
+        raise ValueError(f"expected {_EXPECTED['loads']}, found {kind(value)}")
     return value
 
 
 Convert = Callable[[str], Any]
 
-# By the name of the type that mlx-lm gives; what else is to be used in its place.
-_KINDS: dict[str, tuple[str, Convert | None]] = {
-    "int": ("a whole number", None),
-    "float": ("a number", None),
-    "loads": ("a JSON object", json_object),
-    "_parse_size": ("a size such as 2GB", None),
+_EXPECTED = {
+    "int": "a whole number",
+    "float": "a number",
+    "loads": "a JSON object",
+    "_parse_size": "a size such as 2GB",
 }
+"""By the name of the type that mlx-lm gives."""
 
 
-def _converter(convert: Convert, expected: str, instead: Convert | None) -> Convert:
+def _converter(kind: str, convert: Convert) -> Convert:
     def converted(text: str) -> Any:
         try:
-            return (instead or convert)(text)
+            return json_object(text) if kind == "loads" else convert(text)
         # mlx-lm's own converters raise more than argparse is prepared for.
-        except (ValueError, LookupError, ArithmeticError):
-            raise argparse.ArgumentTypeError(f"expected {expected}") from None
+        except (ValueError, LookupError, ArithmeticError) as error:
+            # What stands in JSON may be a prompt's.
+            told = str(error) if kind == "loads" else f"expected {_EXPECTED[kind]}, found {text!r}"
+            raise argparse.ArgumentTypeError(told) from None
 
     return converted

@@ -89,13 +89,17 @@ KINDS = ("cold_s", "warm_s", "tail_s")
 @pytest.mark.parametrize(
     ("args", "code", "told"),
     [
-        (("--rounds", "0"), 2, "--rounds: expected at least 1"),
+        (("--compare", "h?k"), 2, "--compare: expected an address such as http://localhost:8080, found 'h'"),
         (("--engine", "vllm-mlx"), 2, "--engine: bench measures mlx-lm's server"),
         (("--port", "9"), 2, "--port: bench chooses it for the server that it starts"),
         (("--log-level=ERROR",), 2, "--log-level: bench chooses it for the server that it starts"),
         (("--compare-model", "x"), 2, "--compare-model: it is for the server of --compare, which is not"),
         (("--api-key-file", ""), 2, "--api-key-file: it is for the server of --compare, which is not given"),
-        (("--compare", "ftp://x"), 2, "--compare: expected an address such as http://localhost:8080"),
+        (
+            ("--compare", "ftp://x"),
+            2,
+            "--compare: expected an address such as http://localhost:8080, found 'f",
+        ),
         (("--compare", "http://127.0.0.1:1/v1"), 1, "http://127.0.0.1:1: no connection can be made with"),
         (
             ("--no-such-flag", "3"),

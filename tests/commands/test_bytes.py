@@ -483,8 +483,8 @@ def test_state_that_cannot_be_kept_fails_the_check(
 
 _BROKEN = {
     "half": ("{", "config.json is not valid JSON: Expecting property name"),
-    "list": ("[]", "config.json: expected a JSON object"),
-    "latin-1": ('{"ä": 1}', "config.json: expected UTF-8"),
+    "list": ("[]", "config.json: expected a JSON object, found a list"),
+    "latin-1": ('{"ä": 1}', "config.json: expected UTF-8, found another encoding at byte 2"),
     "deep": ("[" * 100_000, "config.json is nested too deeply"),
     "empty": ("{}", "ValueError: config.json has no model_type"),
     "sizes": ('{"model_type": "llama"}', "TypeError: "),

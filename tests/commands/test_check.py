@@ -166,5 +166,5 @@ def test_wrong_template_arguments_are_a_usage_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = main(["check", str(write(tmp_path, GOOD)), "--chat-template-args", "[]"])
-    expected = "warmd: --chat-template-args: expected a JSON object\n"
+    expected = "warmd: --chat-template-args: expected a JSON object, found a list\n"
     assert (UsageError.exit_code, expected) == (code, capsys.readouterr().err)

@@ -82,10 +82,21 @@ def test_no_output_quotes_the_text_of_a_good_file(
     assert CANARY not in "".join(capsys.readouterr())
 
 
-@pytest.mark.parametrize("text", ["{", "NaN", "5", "[" * 100_000], ids=["half", "NaN", "number", "deep"])
-def test_template_arguments_that_are_no_object_are_a_usage_error(text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        pytest.param(f'{{"{CANARY}"', "no valid JSON", id="half"),
+        pytest.param("NaN", "a number", id="NaN"),
+        pytest.param("5", "a number", id="number"),
+        pytest.param(f'"{CANARY}"', "a string", id="string"),
+        pytest.param("[" * 100_000, "no valid JSON", id="deep"),
+    ],
+)
+def test_template_arguments_that_are_no_object_are_a_usage_error(
+    text: str, found: str, tmp_path: Path
+) -> None:
     done = warmd("check", "p.json", "--chat-template-args", text, cwd=tmp_path)
-    assert outcome(done) == (2, "", "warmd: --chat-template-args: expected a JSON object\n")
+    assert outcome(done) == (2, "", f"warmd: --chat-template-args: expected a JSON object, found {found}\n")
 
 
 def test_a_fifo_is_refused_without_waiting_for_a_writer(tmp_path: Path) -> None:

@@ -121,9 +121,9 @@ def test_a_command_takes_over_the_variables_of_the_service(monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("flags", "error"),
     [
-        (("--adapter-path", ""), "--adapter-path: expected a value"),
-        (("--draft-model",), "--draft-model: expected a value"),
-        (("--host",), "--host: expected a value"),
+        (("--adapter-path", ""), "--adapter-path: expected a value, found ''"),
+        (("--draft-model",), "--draft-model: expected a value, found none"),
+        (("--host",), "--host: expected a value, found none"),
         (("--host", "my host"), "--host: expected a host's name or address, found 'my host'"),
         (("--port",), "--port goes before --"),
         (("--model=x",), "--model goes before --"),
@@ -148,7 +148,7 @@ def test_a_command_takes_over_the_variables_of_the_service(monkeypatch: pytest.M
             "--maxtokens: mlx-lm's server has no such flag; the nearest known one is --max-tokens",
         ),
         (("-p", "5"), "-p: mlx-lm's server has no such flag"),
-        (("--max-tokens",), "--max-tokens: expected a value"),
+        (("--max-tokens",), "--max-tokens: expected a value, found none"),
         (("--max-tokens", "--pipeline"), "--max-tokens: expected a value, found '--pipeline'"),
         (("--pipeline", "5"), "unexpected argument '5'"),
         (("--kv-bits", "4", "--"), "unexpected argument '--': one is enough"),

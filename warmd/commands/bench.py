@@ -10,7 +10,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from warmd.commands.options import add_api_key, add_prompts
+from warmd.commands.options import add_api_key, add_prompts, whole_number
 from warmd.config import expand_home, load_settings
 from warmd.errors import UsageError, WarmdError
 from warmd.prompts import InvalidPromptsError, load_document
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what it takes."""
     parser.add_argument("--model", metavar="M", required=True, help="model folder or Hugging Face name")
     add_prompts(parser)
-    parser.add_argument("--rounds", metavar="N", type=int, default=5, help="(default: 5)")
+    parser.add_argument("--rounds", metavar="N", type=whole_number(1), default=5, help="(default: 5)")
     parser.add_argument("--json", action="store_true", help="print JSON, in seconds and bytes")
     parser.add_argument("--compare", metavar="URL", help="send the same requests to this server, too")
     parser.add_argument("--compare-model", metavar="M", help="which of its models, where it has several")
@@ -79,8 +79,6 @@ def _check_flags(args: argparse.Namespace, more: set[str]) -> None:
     Raises:
         UsageError: Says what.
     """
-    if args.rounds < 1:
-        raise UsageError("--rounds: expected at least 1")
     if "--engine" in more:
         raise UsageError(
             "--engine: bench measures mlx-lm's server; a running one of vllm-mlx can be compared with it"

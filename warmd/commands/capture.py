@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from warmd.commands.options import seconds, whole_number
 from warmd.text import counted
 
 DESCRIPTION = """\
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what it takes."""
     parser.add_argument("name", metavar="NAME", help="of the entry")
     parser.add_argument(
-        "--timeout", metavar="S", type=_seconds, help="seconds to wait for requests (default: no limit)"
+        "--timeout", metavar="S", type=seconds, help="seconds to wait for requests (default: no limit)"
     )
     parser.add_argument("--save", action="store_true", help="add it to the prompts file")
     parser.add_argument(
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--common",
         metavar="N",
-        type=_count,
+        type=whole_number(1),
         default=1,
         help="wait for N requests and take what they have in common (messages are never cut)",
     )
@@ -47,26 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="take only a request that begins with what `warmd status` suggests",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, with the texts")
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError("expected more than 0")
-    return value
-
-
-_seconds.__name__ = "number of seconds"
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("expected at least 1")
-    return value
-
-
-_count.__name__ = "whole number"
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from warmd.commands.check_report import Report, print_report, to_json
-from warmd.commands.options import add_memory_limit, with_memory_limit
+from warmd.commands.options import add_memory_limit, whole_number, with_memory_limit
 from warmd.config import expand_home, load_settings
 from warmd.errors import UsageError
 from warmd.lint import lint_file
@@ -42,25 +41,16 @@ def _add_server_flags(parser: argparse.ArgumentParser) -> None:
     flags.add_argument("--chat-template-args", metavar="JSON", help="arguments for every chat template")
     flags.add_argument("--adapter-path", metavar="DIR", help="trained adapter")
     flags.add_argument("--draft-model", metavar="M", help="model for speculative decoding")
-    flags.add_argument("--kv-bits", metavar="N", type=_whole(1), help="quantise the state to so many bits")
-    flags.add_argument("--kv-group-size", metavar="N", type=_whole(1), default=64, help="(default: 64)")
     flags.add_argument(
-        "--quantized-kv-start", metavar="N", type=_whole(0), default=5000, help="tokens (default: 5000)"
+        "--kv-bits", metavar="N", type=whole_number(1), help="quantise the state to so many bits"
+    )
+    flags.add_argument("--kv-group-size", metavar="N", type=whole_number(1), default=64, help="(default: 64)")
+    flags.add_argument(
+        "--quantized-kv-start", metavar="N", type=whole_number(0), default=5000, help="tokens (default: 5000)"
     )
     flags.add_argument(
-        "--prefill-step-size", metavar="N", type=_whole(1), default=2048, help="tokens (default: 2048)"
+        "--prefill-step-size", metavar="N", type=whole_number(1), default=2048, help="tokens (default: 2048)"
     )
-
-
-def _whole(minimum: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        value = int(text)
-        if value < minimum:
-            raise argparse.ArgumentTypeError(f"expected at least {minimum}, found {value}")
-        return value
-
-    parse.__name__ = "whole number"
-    return parse
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
+from warmd.commands.options import whole_number
 from warmd.commands.say import discard_output
 from warmd.config import load_settings
 from warmd.errors import UnwritableOutputError, UsageError, WarmdError
@@ -30,18 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="debug",
         help="the lowest level to show (default: all)",
     )
-    parser.add_argument("-n", "--lines", metavar="N", type=_count, help="only the last N of what is there")
+    parser.add_argument(
+        "-n", "--lines", metavar="N", type=whole_number(0), help="only the last N of what is there"
+    )
     parser.add_argument("--json", action="store_true", help="print the lines as they are")
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError("expected 0 or more")
-    return min(value, sys.maxsize)
-
-
-_count.__name__ = "whole number"
 
 
 class NoLogError(WarmdError):
@@ -111,7 +104,7 @@ def _tell_nothing(args: argparse.Namespace, path: Path, entries: Collection[str]
 
 
 def _last(lines: Iterator[str], count: int | None) -> Iterable[str]:
-    return lines if count is None else deque(lines, maxlen=count)
+    return lines if count is None else deque(lines, maxlen=min(count, sys.maxsize))
 
 
 def _print(lines: Iterable[str]) -> int:

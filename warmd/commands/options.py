@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 from warmd.errors import UsageError
@@ -71,12 +72,36 @@ def port_number(text: str) -> int:
 port_number.__name__ = "port number"
 
 
+def whole_number(minimum: int) -> Callable[[str], int]:
+    """A whole number that is not too small, for argparse."""
+
+    def parse(text: str) -> int:
+        value = int(text)
+        if value < minimum:
+            raise argparse.ArgumentTypeError(f"expected at least {minimum}, found {value}")
+        return value
+
+    parse.__name__ = "whole number"
+    return parse
+
+
 def seconds_or_zero(text: str) -> float:
     """A time span, for argparse."""
     value = float(text)
     if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError("expected 0 or more")
+        raise argparse.ArgumentTypeError(f"expected 0 or more, found {value:g}")
     return value
 
 
 seconds_or_zero.__name__ = "number of seconds"
+
+
+def seconds(text: str) -> float:
+    """A time span of some length, for argparse."""
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"expected more than 0, found {value:g}")
+    return value
+
+
+seconds.__name__ = "number of seconds"

@@ -87,7 +87,7 @@ def _flags(flags: Sequence[str]) -> list[str]:
     found = list(flags)
     for flag in ("--host", *_FOLDERS):
         if has_flag(found, flag) and not (flag_value(found, flag) or "").strip():
-            raise UsageError(f"{flag}: expected a value")
+            raise UsageError(f"{flag}: expected a value, found {flag_value(found, flag)!r}")
     host = flag_value(found, "--host")
     if host is not None and not is_host(host):
         raise UsageError(f"--host: expected a host's name or address, found {host!r}")

@@ -81,6 +81,6 @@ def _refuse_unknown(name: str, known: TakesValue, *, is_complete: bool) -> None:
 
 def _check_value(name: str, value: str | None) -> None:
     if value is None:
-        raise UsageError(f"{name}: expected a value")
+        raise UsageError(f"{name}: expected a value, found none")
     if value.startswith("-") and not _NEGATIVE.match(value):
         raise UsageError(f"{name}: expected a value, found {value!r}")

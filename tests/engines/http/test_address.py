@@ -41,13 +41,26 @@ def test_a_path_before_the_version_is_kept() -> None:
     ],
 )
 def test_what_is_no_address_is_a_usage_error(text: str) -> None:
-    with pytest.raises(UsageError, match="expected an address such as"):
-        parse_base_url(text)
-
-
-def test_a_password_in_an_address_is_refused_and_not_shown() -> None:
     with pytest.raises(UsageError) as caught:
-        parse_base_url("http://me:quagga@host/v1")
+        parse_base_url(text)
+    expected = f"--base-url: expected an address such as http://localhost:8080, found {text!r}"
+    assert str(caught.value) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://me:quagga@host/v1",
+        "ftp://me:quagga@host",
+        "me:quagga@host:x",
+        "http://host/v1?key=quagga",
+        "http://host/v1#quagga",
+        "host:1234?key=quagga",
+    ],
+)
+def test_a_secret_in_an_address_is_refused_and_not_shown(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_base_url(text)
     assert "quagga" not in str(caught.value)
 
 

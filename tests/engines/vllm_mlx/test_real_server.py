@@ -299,7 +299,8 @@ def test_what_is_wrong_with_the_command_line_is_one_line(
     )
     assert ended("--model", model, "--port", "web", home=home) == (
         2,
-        "warmd serve: error: argument --port: expected a whole number; see `warmd serve --help`\n",
+        "warmd serve: error: argument --port: expected a whole number, found 'web'; "
+        "see `warmd serve --help`\n",
     )
     needs = "serve needs --model M (a model folder or Hugging Face name), or --models-config FILE"
     assert ended(home=home) == (2, f"warmd: {needs}\n")

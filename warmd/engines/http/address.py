@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from os import PathLike
 
@@ -25,18 +26,25 @@ def parse_base_url(text: str, flag: str = "--base-url") -> str:
         url = httpx2.URL(text.strip())
     # Some ports raise a plain ValueError.
     except (httpx2.InvalidURL, ValueError):
-        raise UsageError(f"{flag}: expected an address such as http://localhost:8080") from None
+        raise UsageError(f"{flag}: expected an address such as http://localhost:8080{_found(text)}") from None
     is_port = url.port is None or 0 < url.port <= LAST_PORT
     if url.scheme not in ("http", "https") or not url.host or not is_port or len(text.split()) > 1:
-        raise UsageError(f"{flag}: expected an address such as http://localhost:8080")
+        raise UsageError(f"{flag}: expected an address such as http://localhost:8080{_found(text)}")
     if url.userinfo:
         # An address is logged and shown; a password must not be.
         raise UsageError(f"{flag}: expected no user name or password; see --api-key-file")
     if url.query or url.fragment:
-        raise UsageError(f"{flag}: expected nothing behind the path")
+        what = "?" if url.query else "#"
+        raise UsageError(f"{flag}: expected nothing behind the path, found {what!r} and what follows it")
     # An empty query would keep its question mark.
     bare = str(url.copy_with(query=None, fragment=None)).rstrip("/")
     return bare.removesuffix("/chat/completions").removesuffix("/v1").rstrip("/")
+
+
+def _found(text: str) -> str:
+    """What was given, but for what may be secret."""
+    bare = re.split(r"[?#]", text, maxsplit=1)[0]
+    return "" if "@" in bare else f", found {bare!r}"
 
 
 def read_api_key(
@@ -61,7 +69,7 @@ def read_api_key(
         except OSError as error:
             raise UsageError(f"--api-key-file: {path}: {error.strerror or error}") from None
         except UnicodeDecodeError:
-            raise UsageError(f"--api-key-file: {path}: expected text") from None
+            raise UsageError(f"--api-key-file: {path}: expected text, found no UTF-8") from None
         return _checked(text, str(path))
     return None
 

@@ -13,6 +13,7 @@ from mlx_lm import utils
 from warmd.engines.mlx_lm.measure import UnkeepableError, check_quantising, measure, trace
 from warmd.engines.model_folder import ModelError, check_model_folder
 from warmd.memory.cost import Cost
+from warmd.prompts.validate import kind
 
 
 class UnknownBytesError(Exception):
@@ -73,12 +74,13 @@ def check_config(model: str, folder: Path) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise ModelError(model, f"config.json is not valid JSON: {error.msg} ({where})") from None
-    except UnicodeDecodeError:
-        raise ModelError(model, "config.json: expected UTF-8") from None
+    except UnicodeDecodeError as error:
+        what = f"expected UTF-8, found another encoding at byte {error.start}"
+        raise ModelError(model, f"config.json: {what}") from None
     except RecursionError:
         raise ModelError(model, "config.json is nested too deeply") from None
     if not isinstance(config, dict):
-        raise ModelError(model, "config.json: expected a JSON object")
+        raise ModelError(model, f"config.json: expected a JSON object, found {kind(config)}")
     return config
 
 
