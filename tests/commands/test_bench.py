@@ -111,19 +111,15 @@ KINDS = ("cold_s", "warm_s", "tail_s")
             2,
             "the server refuses its command line: argument --max-tokens: expected a whole number",
         ),
-        ((), 3, "the server has ended: cannot load the model"),
+        (("--model", "./none"), 3, "the server has ended: cannot load the model"),
     ],
 )
 def test_what_cannot_be_measured_is_told_in_a_line(
-    args: tuple[str, ...], code: int, told: str, tmp_path: Path
+    args: tuple[str, ...], code: int, told: str, models: dict[str, Path], tmp_path: Path
 ) -> None:
     write(tmp_path / "prompts.json", ENTRIES)
-    if code == 2:
-        # A model that is nowhere is told before flags are looked at.
-        (tmp_path / "none").mkdir()
-        for name in ("config.json", "model.safetensors"):
-            (tmp_path / "none" / name).touch()
-    done = warmd("bench", "--model", "./none", "--prompts", "prompts.json", *args, cwd=tmp_path)
+    model = str(models["llama"])
+    done = warmd("bench", "--model", model, "--prompts", "prompts.json", *args, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (code, "")
     *progress, last = done.stderr.splitlines()
     assert last.startswith(f"warmd: {told}")

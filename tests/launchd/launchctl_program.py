@@ -8,23 +8,24 @@ itself). It does not restart what fails: launchd waits 30 s.
 Environment: `FAKE_LAUNCHD`, the folder; its `answers.json` may hold exit codes to give first, by subcommand
 and target, as in `{"bootstrap gui/501": [5, 5]}`; `calls` has every call, a
 line each. While there is a file `lingers`, no job that was booted out is gone.
+
+The tests start it a thousand times: what only some subcommands need is imported there.
 """
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
-import plistlib
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 FOLDER = Path(os.environ["FAKE_LAUNCHD"])
+PLAIN = ("-S", "-E")
+"""Python without anything installed, which takes a while to look at."""
 MESSAGES = {
     5: "Input/output error",
     36: "Operation now in progress",
@@ -125,6 +126,9 @@ def show(target: str, arguments: list[str]) -> int:
 
 def bootstrap(target: str, arguments: list[str]) -> int:
     """`bootstrap DOMAIN PLIST`."""
+    import plistlib
+    import subprocess
+
     plist = plistlib.loads(Path(arguments[2]).read_bytes())
     session = plist.get("LimitLoadToSessionType", "Aqua")
     if target.startswith("gui/") and (FOLDER / "no-gui").exists():
@@ -138,7 +142,7 @@ def bootstrap(target: str, arguments: list[str]) -> int:
     loaded = {"path": arguments[2], "arguments": plist["ProgramArguments"], "plist": plist}
     write(path, {**loaded, "pid": 0, "runs": 0, "exit": None, "wanted": "run"})
     subprocess.Popen(
-        [sys.executable, __file__, "--supervise", str(path)],
+        [sys.executable, *PLAIN, __file__, "--supervise", str(path)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -149,6 +153,8 @@ def bootstrap(target: str, arguments: list[str]) -> int:
 
 def supervise(path: Path) -> int:
     """Run a job's process, again when it is kicked, until the job is booted out."""
+    import subprocess
+
     plist = read(path)["plist"]
     while True:
         with Path(plist["StandardErrorPath"]).open("ab") as output:
@@ -182,14 +188,15 @@ def supervise(path: Path) -> int:
             return 0
 
 
-def end(process: subprocess.Popen[bytes], seconds: float) -> int:
+def end(process: Any, seconds: float) -> int:
     """Have a process end by itself within some seconds, or kill it."""
+    deadline = time.monotonic() + seconds
     if seconds:
         process.send_signal(signal.SIGTERM)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        return process.wait(seconds or 0.001)
+    while process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
     process.kill()
-    return process.wait()
+    return int(process.wait())
 
 
 def bootout(target: str, arguments: list[str]) -> int:

@@ -29,7 +29,7 @@ class Mac:
         programs = home / "bin"
         programs.mkdir()
         program = programs / "launchctl"
-        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{PROGRAM}" "$@"\n')
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "{PROGRAM}" "$@"\n')
         program.chmod(0o755)
         self.environment = {
             "PATH": f"{programs}:{os.environ['PATH']}",
