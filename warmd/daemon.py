@@ -312,8 +312,13 @@ class Daemon:
             self._signal.set()
             return
         slot = self._tenure.ledger.slots[key]
-        self.rewarm(slot.names)
-        self._losses.note(slot, slot.names, f"a request finds {cached} of {slot.tokens} tokens in the cache")
+        # The file may have changed since; that what is wanted no more is lost is no matter.
+        wanted = {entry.name for entry in (self.document.entries if self.document else ())}
+        names = [name for name in slot.names if name in wanted]
+        if not names:
+            return
+        self.rewarm(names)
+        self._losses.note(slot, names, f"a request finds {cached} of {slot.tokens} tokens in the cache")
 
     def _fill(self) -> None:
         if self._tenure is not None:

@@ -62,7 +62,9 @@ class Prover:
                 raise
             except Exception:  # noqa: BLE001 - a model that goes away meanwhile, or a template that fails now
                 continue
-            if cached is not None and cached < (slot.tokens or 0) and self._slots().get(key) is slot:
+            # By then it may be wanted no more, or be warmed anew.
+            is_still_warm = self._slots().get(key) is slot and slot.state == "warm"
+            if is_still_warm and cached is not None and cached < (slot.tokens or 0):
                 self._on_lost(key, cached)
 
     async def _wait(self) -> None:
