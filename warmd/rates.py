@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from warmd.events import Emit, Event
-from warmd.files.state import read_json, write_json
+from warmd.files.state import FILL, Kind, read_json, write_json
 from warmd.launched import is_under_launchd
 
 FILE_NAME = "rates.json"
-BEGINNING = re.compile(rb'\{"(?:[^"\\]|\\.)*": \{"(?:launchd|terminal)": \d')
-"""Of what is written in it: the first model's name, and a place."""
 FEWEST_TOKENS = 256
 """Shorter prefixes tell more about what surrounds the computing than about its speed."""
 KEPT_MODELS = 8
@@ -103,3 +101,11 @@ def _numbers(rates: dict[str, object]) -> dict[str, float]:
         for place, rate in rates.items()
         if isinstance(rate, (int, float)) and not isinstance(rate, bool) and math.isfinite(rate) and rate > 0
     }
+
+
+KIND = Kind(
+    is_rates,
+    re.compile(rb'\{"(?:[^"\\]|\\.)*": \{"(?:launchd|terminal)": \d'),
+    [{FILL: {"launchd": 0.5, "terminal": 0.5}}, {FILL: {"terminal": 0.5, "launchd": 0.5}}],
+)
+"""What `Rates` writes: it begins with a model's name and a place."""

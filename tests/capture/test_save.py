@@ -153,29 +153,62 @@ def test_a_replaced_entry_keeps_its_other_keys_and_its_files(path: Path) -> None
     ]
 
 
-def test_files_that_a_replaced_entry_no_longer_needs_go(path: Path) -> None:
+def test_files_that_a_replaced_entry_no_longer_needs_stay_and_are_told(path: Path) -> None:
     put(path, make(system(LONG), system(LONG + "More."), tools=TOOLS))
     put(path, make(system("Short."), tools=TOOLS), name="other")
-    again = put(path, make(system(LONG)), replace=True)
-    assert (again.removed, again.left) == (("prompts/new-2.md", "tools/new.json"), ())
-    assert sorted(tree(path.parent)) == ["prompts.json", "prompts/new.md", "tools/other.json"]
-
-
-def test_a_file_goes_only_where_it_is_called_as_ours_and_nothing_else_names_it(path: Path) -> None:
-    put(path, make(system(LONG), tools=TOOLS))
-    (path.parent / "mine.md").write_text("mine")
-    (path.parent / "prompts" / "new-2.md").symlink_to("../mine.md")
-    (path.parent / "prompts" / "newer.md").write_text("newer")
     value = json.loads(path.read_text())
-    files = ("prompts/new.md", "prompts/new-2.md", "./prompts/newer.md")
-    value["prompts"][1]["messages"] = [{"role": "system", "content_file": file} for file in files]
-    value["prompts"].append({"messages": [system("x")], "tools_file": "tools/new.json"})
+    value["prompts"][1]["messages"].append({"role": "system", "content_file": "./tools/other.json"})
     path.write_text(json.dumps(value))
-    again = put(path, make(), replace=True)
-    assert (again.removed, again.left) == (("prompts/new.md",), ("mine.md", "prompts/newer.md"))
-    assert sorted(tree(path.parent)) == [
-        *("mine.md", "prompts.json", "prompts/new-2.md", "prompts/newer.md", "tools/new.json")
-    ]
+    before = tree(path.parent)
+    again = put(path, make(system(LONG)), replace=True)
+    assert (again.files, again.left) == (("prompts/new.md",), ("prompts/new-2.md", "tools/new.json"))
+    assert {**before, "prompts.json": path.read_bytes()} == tree(path.parent)
+
+
+OTHERS: dict[str, Callable[[Path], object]] = {
+    "a symlink": lambda folder: _moved(folder / "prompts" / "new.md", folder / "prompts" / "new-9.md"),
+    "a symlink to elsewhere": lambda folder: _moved(folder / "prompts" / "new.md", folder / "mine.md"),
+    "in a symlinked folder": lambda folder: _moved(folder / "prompts", folder / "mine"),
+    "named by another entry in other letters": lambda folder: _name_as_well(folder, "prompts/New.md"),
+    "named by another entry through a link": lambda folder: _name_as_well(folder, "link.md"),
+}
+
+
+def _moved(place: Path, to: Path) -> None:
+    place.rename(to)
+    place.symlink_to(to)
+
+
+def _name_as_well(folder: Path, name: str) -> None:
+    if name == "link.md":
+        (folder / name).symlink_to("prompts/new.md")
+    else:
+        # As on a file system that takes both for the same name: one file.
+        (folder / name).hardlink_to(folder / "prompts" / "new.md")
+    value = json.loads((folder / "prompts.json").read_text())
+    value["prompts"].append([{"role": "system", "content_file": name}])
+    (folder / "prompts.json").write_text(json.dumps(value))
+
+
+@pytest.mark.parametrize("arrange", OTHERS.values(), ids=OTHERS)
+@pytest.mark.parametrize("text", [LONG + "More.", "Short."])
+def test_what_may_be_somebody_elses_is_neither_overwritten_nor_removed(
+    text: str, arrange: Callable[[Path], object], path: Path
+) -> None:
+    put(path, make(system(LONG)))
+    arrange(path.parent)
+    before = tree(path.parent)
+    again = put(path, make(system(text)), replace=True)
+    assert again.files == (("prompts/new-2.md",) if text != "Short." else ())
+    after = tree(path.parent)
+    assert before == {name: after[name] for name in before} | {"prompts.json": before["prompts.json"]}
+
+
+def test_a_file_that_the_replaced_entry_names_in_other_letters_is_overwritten(path: Path) -> None:
+    put(path, make(system(LONG)))
+    (path.parent / "prompts" / "New.md").hardlink_to(path.parent / "prompts" / "new.md")
+    path.write_text(path.read_text().replace("prompts/new.md", "./prompts/New.md"))
+    assert put(path, make(system(LONG + "More.")), replace=True).files == ("prompts/new.md",)
 
 
 def test_nothing_goes_where_the_file_cannot_be_saved(path: Path) -> None:

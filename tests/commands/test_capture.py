@@ -43,18 +43,15 @@ def test_what_was_saved() -> None:
         "path": "/p.json",
         "files": ["prompts/new.md", "tools/new.json"],
         "replaced": False,
-        "removed": [],
         "left": [],
         "warnings": [],
     }
     assert printed(answer(), saved)[-1] == "new: added to /p.json, with prompts/new.md and tools/new.json"
     saved |= {"files": [], "replaced": True, "warnings": ["the defaults add x"]}
     assert printed(answer(), saved)[-2:] == ["warning: the defaults add x", "new: replaced in /p.json"]
-    saved |= {"removed": ["tools/new.json"], "left": ["mine.md"]}
-    assert printed(answer(), saved)[-2:] == [
-        "removed, as no entry names it any more: tools/new.json",
-        "note: no entry names mine.md any more; it stays",
-    ]
+    saved |= {"left": ["mine.md", "tools/new.json"]}
+    expected = "note: no entry of p.json names mine.md and tools/new.json any more; nothing is removed"
+    assert printed(answer(), saved)[-1] == expected
 
 
 def test_what_a_user_should_know() -> None:

@@ -65,6 +65,24 @@ def test_a_name_may_say_how_much_of_a_file_is_to_be_used(files: Files) -> None:
         (files.folder / shortened(record, end).name).rename(files.folder / rest.name)
 
 
+@pytest.mark.parametrize("spelt", ["0{0}-{1}-{2}", "{0}-0{1}-{2}", "{0}-{1}-0{2}", "{0}-{1}-0", "{0}-0-{2}"])
+@pytest.mark.parametrize("start", [0, 1])
+def test_a_number_that_is_not_written_as_we_do_makes_another_name(
+    spelt: str, start: int, files: Files
+) -> None:
+    key, *numbers = shortened(put(files, make_piece([5, 6, 7, 8], start)), 3).name.split("-")
+    first, last, crc, end = numbers
+    spelt_first, spelt_last, spelt_end = spelt.format(first, last, end.removesuffix(".safetensors")).split(
+        "-"
+    )
+    name = f"{key}-{spelt_first}-{spelt_last}-{crc}-{spelt_end}.safetensors"
+    (kept,) = files.listed()
+    (files.folder / kept.name).rename(files.folder / name)
+    assert (is_record_name(name), files.listed()) == (False, [])
+    with pytest.raises(DamagedError):
+        read_record(files.folder / name, 1e9)
+
+
 def test_every_flipped_bit_shows(files: Files) -> None:
     piece = make_piece([5, 6, 7], size=8)
     for place in range(len(piece.content)):

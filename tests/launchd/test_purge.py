@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.disk.made import make_piece, put
+from warmd import rates
 from warmd.control.folder import claimed
+from warmd.crash import starts, suspects
 from warmd.crash.starts import FailedStart, note_failed_start
 from warmd.crash.suspects import Suspect, Suspects, suspects_json
 from warmd.disk.files import Files
+from warmd.files.state import Kind, is_cut_short, read_json, write_json
 from warmd.launchd.purge import InUseError, NotForPurgingError, Purged, check_folder, purge
 
 SUSPECT = Suspect("k", "m", "auto", ("a",), 5, 1, 7.5)
@@ -53,6 +58,20 @@ def test_all_that_is_warmds_goes_and_a_folder_only_if_it_is_warmds_own(name: str
         ("starts.json", '{"failed": [1], "gave_up_at": null}'),
         ("starts.json", '{"failed": ["mine"]}'),
         ("starts.json", '{"mine": ['),
+        ("starts.json", '{"failed": ["job 1", "job 2"], '),
+        ("starts.json", '{"failed": ["a"]}\n{"failed": []}\n'),
+        ("starts.json", '{"failed": [{"at": "noon", "exit_'),
+        ("starts.json", '{"failed": [{"at": 1.0, "exit_code": 3, "reason": "r"}], "mine": ['),
+        ("starts.json", '{"failed": [{"at": 1.0, "exit_code": 3, "reason": "r"}]}\n{"fai'),
+        ("quarantine.json", '{"warming": ["planet earth", "co2'),
+        ("quarantine.json", '{"warming": [{"key": "a", "mine": 1'),
+        ("quarantine.json", '{"warming": [], "ended": ["planet earth", "co2'),
+        ("quarantine.json", json.dumps(suspects_json(Suspects((SUSPECT,)))) + "\nmine"),
+        ("rates.json", '{"m": {"launchd": 1}, "mine": [1,2,'),
+        ("rates.json", '{"m": {"launchd": 1, "mine": 2'),
+        ("rates.json", '{"m": {"terminal": 1}} // my notes'),
+        ("rates.json", '{"m": {"terminal": 1.5}}\n{"m": {"terminal": 2}}\n'),
+        ("rates.json", '{"m": {"terminal": 1.5} mine'),
         ("quarantine.json", "warming:"),
         ("quarantine.json", '{"warming": [], "ended": [{}]}'),
         ("control.sock", "mine"),
@@ -78,6 +97,34 @@ def test_a_file_of_ours_that_was_cut_short_goes(kept: float, zeros: str, tmp_pat
         path.write_text(whole[: int(kept * len(whole))] + zeros)
     assert purge(state, tmp_path / "kv") == Purged(removed=3)
     assert not state.exists()
+
+
+ALL = Suspects((SUSPECT, replace(SUSPECT, fingerprint="é")), (replace(SUSPECT, entries=()), SUSPECT))
+WRITTEN = [
+    ("starts.json", starts.KIND, starts.FailedStarts((FailedStart(1e9, 3, 'a\\"é'), FailedStart(2, 3, "")))),
+    ("starts.json", starts.KIND, starts.FailedStarts((FailedStart(1.25, 2, "\U0001f600"),), 1.25)),
+    ("quarantine.json", suspects.KIND, suspects_json(ALL)),
+    ("quarantine.json", suspects.KIND, suspects_json(Suspects((), (SUSPECT,)))),
+    ("rates.json", rates.KIND, {'a\n"é': {"launchd": 100.0, "terminal": 0.05}, "b": {"terminal": 7}}),
+    ("rates.json", rates.KIND, {"a": {"terminal": 9.5, "launchd": 12.125}, "b": {"launchd": 7.0}}),
+]
+
+
+@pytest.mark.parametrize(("name", "kind", "value"), WRITTEN)
+def test_wherever_a_file_of_ours_breaks_off_it_is_cut_short(
+    name: str, kind: Kind, value: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    write_json(path, asdict(value) if name == "starts.json" else value)
+    whole = path.read_bytes().removesuffix(b"\n")
+    match = kind.beginning.match(whole)
+    assert match is not None
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        assert is_cut_short(path, kind) == (length == 0 or length >= match.end()), whole[:length]
+    path.write_bytes(whole)
+    assert not is_cut_short(path, kind)
+    assert read_json(path, kind.is_ours, False)
 
 
 def test_what_is_in_place_of_a_folder_stays_and_is_no_error(tmp_path: Path) -> None:

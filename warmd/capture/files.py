@@ -28,12 +28,6 @@ def file_name(folder: str, name: str, number: int, suffix: str) -> str:
     return f"{folder}/{safe_name(name)}{'' if number == 1 else f'-{number}'}{suffix}"
 
 
-def is_given(file: str, name: str) -> bool:
-    """True for what `file_name` may have come to for a text or the tools of an entry."""
-    stem = re.escape(safe_name(name))
-    return re.fullmatch(rf"prompts/{stem}(-\d+)?\.md|tools/{stem}(-\d+)?\.json", file) is not None
-
-
 class Journal:
     """Writes files, and takes it all back unless it is told to keep it."""
 

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from warmd.capture.entry_json import EntryJson, make_entry_json
 from warmd.capture.errors import NotSavedError
-from warmd.capture.files import Journal, file_name, is_given, journal
+from warmd.capture.files import Journal, file_name, journal
 from warmd.capture.insert import add_entry, replace_entry
 from warmd.capture.shared import Captured
 from warmd.errors import UsageError
 from warmd.explain.structure import written
 from warmd.files.atomic import file_mode, write_atomically
 from warmd.prompts.document import Document, Entry
-from warmd.prompts.files import BOM, UnreadableError, decode, is_file_name, read_file
+from warmd.prompts.files import BOM, UnreadableError, decode, read_file
 from warmd.prompts.jsontext import parse
 from warmd.prompts.load import InvalidPromptsError, make_document
 from warmd.prompts.validate import entries_of, validate
@@ -37,15 +36,13 @@ class Saved:
         path: The prompts file.
         files: Those that the entry names, relative to it.
         is_replaced: An entry of this name was there.
-        removed: Files that the entry had before and nothing names any more, relative to the prompts file.
-        left: The same, but not called as `capture` calls its files: they stay.
+        left: Files that the entry named before and none does any more, as it named them: they stay.
         warnings: What makes the entry other than the requests.
     """
 
     path: Path
     files: tuple[str, ...]
     is_replaced: bool
-    removed: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -94,8 +91,8 @@ def _save(path: Path, name: str, captured: Captured, max_bytes: int, *, replace:
     document = _load(path, before, max_bytes)
     index = _index(path, name, document, replace=replace)
     text = decode(before)
-    old, own = _replaced(path, text, index)
-    entry = _entry_json(path, name, captured, old, own)
+    old, own, others = _replaced(text, index)
+    entry = _entry_json(path, name, captured, old, lambda file: _is_own(path, file, own, others))
     edit = add_entry(text, entry.value) if index is None else replace_entry(text, index, entry.value)
     mark = BOM if before.startswith(BOM) else b""
     after = mark + edit.apply(text).encode()
@@ -107,8 +104,9 @@ def _save(path: Path, name: str, captured: Captured, max_bytes: int, *, replace:
         _write_includes(path, entry, mode, files)
         warnings = _checked(path, name, captured, document, _load(path, after, max_bytes), index)
         write_atomically(path, after, mode, lambda: _check_unchanged(path, found, max_bytes))
-    removed, left = _remove_unnamed(path.parent, name, own, entry.files)
-    return Saved(path, tuple(entry.files), index is not None, removed, left, warnings)
+    named = (*others, *entry.files)
+    left = tuple(file for file in own if not _is_among(path, file, named))
+    return Saved(path, tuple(entry.files), index is not None, left, warnings)
 
 
 def _read(path: Path, max_bytes: int) -> bytes | None:
@@ -137,25 +135,55 @@ def _index(path: Path, name: str, document: Document, *, replace: bool) -> int |
     return index
 
 
-def _replaced(path: Path, text: str, index: int | None) -> tuple[Any, set[Path]]:
-    """The entry that is to be replaced, None where there is none, and the files that only it names."""
-    if index is None:
-        return None, set()
+def _replaced(text: str, index: int | None) -> tuple[Any, Collection[str], Collection[str]]:
+    """The entry that is to be replaced, None where there is none; the files that it names, and the others."""
     entries, _ = entries_of(parse(text).value)
     others = [entry for number, entry in enumerate(entries) if number != index]
-    return entries[index], _named_files(path, [entries[index]]) - _named_files(path, others)
+    old = None if index is None else entries[index]
+    return old, _named_files([] if old is None else [old]), _named_files(others)
 
 
-def _entry_json(path: Path, name: str, captured: Captured, old: Any, own: set[Path]) -> EntryJson:
+def _named_files(entries: list[Any]) -> Collection[str]:
+    """The files that entries of a valid document name, each once, as they name them."""
+    names: list[str | None] = []
+    for entry in entries:
+        messages = entry["messages"] if isinstance(entry, Mapping) else entry
+        names += [message.get("content_file") for message in messages]
+        names += [entry.get("tools_file")] if isinstance(entry, Mapping) else []
+    return dict.fromkeys(name for name in names if name is not None)
+
+
+def _is_among(path: Path, file: str, names: Collection[str]) -> bool:
+    """True for a file that one of these names leads to, in whatever spelling and by whatever links."""
+    place = path.parent / Path(file).expanduser()
+    return any(_is_same(place, path.parent / Path(name).expanduser()) for name in names)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        # One of them is not there, or no more.
+        return False
+
+
+def _is_own(path: Path, file: str, own: Collection[str], others: Collection[str]) -> bool:
+    """True for what goes with the replaced entry and may be overwritten: any other file is somebody's."""
+    place = path.parent / file
+    # What is behind a link may be anything, anywhere.
+    is_plain = place.is_file() and not place.is_symlink() and not place.parent.is_symlink()
+    return is_plain and _is_among(path, file, own) and not _is_among(path, file, others)
+
+
+def _entry_json(
+    path: Path, name: str, captured: Captured, old: Any, is_own: Callable[[str], bool]
+) -> EntryJson:
     picked: set[str] = set()
 
     def pick(folder: str, suffix: str) -> str:
         for number in range(1, _MOST_NAMES):
             file = file_name(folder, name, number, suffix)
-            place = path.parent / file
-            # A file that only the replaced entry names is replaced with it; any other is somebody's.
-            is_free = not os.path.lexists(place) or Path(os.path.realpath(place)) in own
-            if file not in picked and is_free:
+            if file not in picked and (not os.path.lexists(path.parent / file) or is_own(file)):
                 picked.add(file)
                 return file
         raise NotSavedError(path, f"there are too many files like {file_name(folder, name, 1, suffix)}")
@@ -163,43 +191,9 @@ def _entry_json(path: Path, name: str, captured: Captured, old: Any, own: set[Pa
     return make_entry_json(name, captured, old, pick)
 
 
-def _named_files(path: Path, entries: list[Any]) -> set[Path]:
-    """The files that entries name."""
-    names: list[Any] = []
-    for entry in entries:
-        messages = entry.get("messages", []) if isinstance(entry, Mapping) else entry or []
-        names += [entry.get("tools_file")] if isinstance(entry, Mapping) else []
-        names += [message.get("content_file") for message in messages]
-    return {
-        Path(os.path.realpath(path.parent / Path(name).expanduser())) for name in names if is_file_name(name)
-    }
-
-
 def _write_includes(path: Path, entry: EntryJson, mode: int, files: Journal) -> None:
     for file, data in entry.files.items():
         files.write(path.parent / file, data, mode & 0o666)
-
-
-def _remove_unnamed(
-    folder: Path, name: str, before: set[Path], files: Collection[str]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Remove what the replaced entry named and nothing names any more, where it is called as we call files.
-
-    Returns:
-        What was removed, and what stays, relative to the folder where it is in there.
-    """
-    root = Path(os.path.realpath(folder))
-    removed: list[str] = []
-    left: list[str] = []
-    for place in sorted(before - {Path(os.path.realpath(folder / file)) for file in files}):
-        shown = str(place.relative_to(root)) if place.is_relative_to(root) else str(place)
-        is_gone = False
-        if is_given(shown, name):
-            with suppress(OSError):
-                place.unlink()
-                is_gone = True
-        (removed if is_gone else left).append(shown)
-    return tuple(removed), tuple(left)
 
 
 def _check_unchanged(path: Path, before: bytes | None, max_bytes: int) -> None:

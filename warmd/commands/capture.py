@@ -94,7 +94,6 @@ def _save(path: Path, args: argparse.Namespace, found: Json, max_bytes: int) -> 
         "path": str(saved.path),
         "files": list(saved.files),
         "replaced": saved.is_replaced,
-        "removed": list(saved.removed),
         "left": list(saved.left),
         "warnings": list(saved.warnings),
     }
@@ -113,8 +112,9 @@ def report_lines(name: str, found: Json, saved: Json | None, now: datetime) -> I
     done = "replaced in" if saved["replaced"] else "added to"
     files = f", with {' and '.join(saved['files'])}" if saved["files"] else ""
     yield f"{name}: {done} {saved['path']}{files}"
-    yield from (f"removed, as no entry names it any more: {file}" for file in saved["removed"])
-    yield from (f"note: no entry names {file} any more; it stays" for file in saved["left"])
+    if saved["left"]:
+        files = " and ".join(saved["left"])
+        yield f"note: no entry of {Path(saved['path']).name} names {files} any more; nothing is removed"
 
 
 def _content_lines(found: Json) -> Iterator[str]:

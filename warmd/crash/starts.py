@@ -19,12 +19,10 @@ from warmd.config import load_settings, settings_without
 from warmd.control.place import state_folder
 from warmd.errors import UsageError, WarmdError
 from warmd.events import Emit, make_event
-from warmd.files.state import as_count, as_number, as_text, read_json, write_json
+from warmd.files.state import FILL, Kind, as_count, as_number, as_text, read_json, write_json
 from warmd.launched import is_under_launchd
 
 FILE_NAME = "starts.json"
-BEGINNING = re.compile(rb'\{"failed": \[')
-"""Of what `note_failed_start` writes."""
 TOO_MANY = 5
 WITHIN_SECONDS = 600.0
 HOPELESS = (2, 3)
@@ -124,6 +122,14 @@ def is_failed_starts(value: Any) -> bool:
 
 def _failed_start(value: Any) -> FailedStart:
     return FailedStart(as_number(value["at"]), as_count(value["exit_code"]), as_text(value["reason"]))
+
+
+KIND = Kind(
+    is_failed_starts,
+    re.compile(rb'\{"failed": \[\{"at": [0-9.e+-]+, "exit_code": '),
+    [asdict(FailedStarts((FailedStart(0.5, 0, FILL),), at)) for at in (None, 0.5)],
+)
+"""What `note_failed_start` writes."""
 
 
 def note_failed_start(folder: Path, failure: FailedStart) -> bool:

@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from warmd.files.state import as_count, as_number, as_text
+from warmd.files.state import FILL, Kind, as_count, as_number, as_text
 
-BEGINNING = re.compile(rb'\{"warming": \[')
-"""Of `suspects_json` as it is written."""
 TOO_MANY = 2
 """Abrupt ends of the process after which a prefix is not warmed any more."""
 
@@ -161,3 +159,12 @@ def _suspect(value: Mapping[str, Any]) -> Suspect:
         at=as_number(value["at"]),
         fingerprint=as_text(value.get("fingerprint", "")),
     )
+
+
+_SAMPLE = Suspect(FILL, FILL, FILL, (FILL,), 0, 0, 0.5, FILL)
+KIND = Kind(
+    is_suspects,
+    re.compile(rb'\{"warming": \[(?:\], "ended": \[)?\{"key": "[^"\\]*", "model": '),
+    [suspects_json(Suspects((_SAMPLE,), (_SAMPLE,)))],
+)
+"""`suspects_json` as it is written."""

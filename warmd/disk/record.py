@@ -27,10 +27,14 @@ TOKENS = "tokens"
 _LONGEST_HEADER = 64 << 20
 _END = ".safetensors"
 _NAME = re.compile(
-    rf"(?P<whole>[0-9a-f]{{16}}-\d+-\d+-(?P<crc>[0-9a-f]{{8}}))(-(?P<usable>\d{{1,18}}))?{re.escape(_END)}",
+    r"(?P<whole>[0-9a-f]{16}-(0|[1-9]\d*)-[1-9]\d*-(?P<crc>[0-9a-f]{8}))"
+    rf"(-(?P<usable>[1-9]\d{{0,17}}))?{re.escape(_END)}",
     re.ASCII,
 )
-"""A last number is the position on the path behind which nothing of the file is used; see `shortened`."""
+"""Only as they are made, so that a file has the name that is made of what it says.
+
+A last number is the position on the path behind which nothing of the file is used; see `shortened`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +180,9 @@ def describe(name: str, text: str, tokens: Tokens, wanted_at: float, nbytes: int
         float(rate) if rate else None,
     )
     match = _NAME.fullmatch(name)
-    if match is None or match["usable"] is None:
+    if match is not None and match["usable"] is None:
         return record
-    end = int(match["usable"])
+    end = int(match["usable"]) if match is not None else 0
     if not start < end < len(tokens):
         raise ValueError("its name is none that we give")
     return shortened(record, end)

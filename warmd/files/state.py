@@ -7,7 +7,8 @@ import math
 import re
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +19,35 @@ LARGEST = 1 << 20
 _LARGEST_NUMBER = 1 << 53
 """Beyond it no count or time of ours is, and conversions between the kinds of numbers fail."""
 
+FILL = "u0000"
+"""Text in a sample: each of its ends goes on where any escape in text of ours breaks off."""
+_WRONG = (
+    UnreadableError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
+"""What reading a file that is not ours may raise."""
+
 Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What tells that a file is ours: others may have files of the same name.
+
+    Attributes:
+        is_ours: True for what such a file says, and nothing beside it; may fail as `parse` of `read_json`.
+        beginning: So much of the text only we write.
+        samples: Values of all shapes, with `FILL` as every text: ends of them complete what was cut short.
+    """
+
+    is_ours: Callable[[Any], bool]
+    beginning: re.Pattern[bytes]
+    samples: Collection[Any]
 
 
 def read_json(path: Path, parse: Callable[[Any], Value], nothing: Value) -> Value:
@@ -32,21 +61,13 @@ def read_json(path: Path, parse: Callable[[Any], Value], nothing: Value) -> Valu
         nothing: As good as what cannot be read.
     """
     try:
-        text = read_file(path, LARGEST)
-        return parse(json.loads(text, parse_int=_int, parse_float=_float, parse_constant=_refuse))
-    except (UnreadableError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
-        return nothing
-    except RecursionError:
+        return parse(_parsed(read_file(path, LARGEST)))
+    except _WRONG:
         return nothing
 
 
-def is_cut_short(path: Path, beginning: re.Pattern[bytes]) -> bool:
-    """True for a file of ours of which only a beginning is there, as after a power cut, or nothing at all.
-
-    Args:
-        path: Which.
-        beginning: So much tells that it is ours.
-    """
+def is_cut_short(path: Path, kind: Kind) -> bool:
+    """True for a file of ours of which only a beginning is there, as after a power cut, or nothing at all."""
     try:
         # Blocks that never came to the disk read as zeros.
         data = read_file(path, LARGEST).rstrip(b"\0")
@@ -54,11 +75,22 @@ def is_cut_short(path: Path, beginning: re.Pattern[bytes]) -> bool:
         return False
     if not data:
         return True
+    if kind.beginning.match(data) is None:
+        return False
+    # No end completes what has a whole value in front, or anything else that we would not write.
+    ends = (json.dumps(sample).encode("ascii") for sample in kind.samples)
+    return any(_is(kind, data + end[start:]) for end in ends for start in range(1, len(end)))
+
+
+def _is(kind: Kind, data: bytes) -> bool:
     try:
-        json.loads(data)
-    except (ValueError, RecursionError):
-        return beginning.match(data) is not None
-    return False
+        return kind.is_ours(_parsed(data))
+    except _WRONG:
+        return False
+
+
+def _parsed(data: bytes) -> Any:
+    return json.loads(data, parse_int=_int, parse_float=_float, parse_constant=_refuse)
 
 
 def _int(text: str) -> int:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import re
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from warmd import rates
 from warmd.config import expand_home
@@ -23,20 +22,17 @@ from warmd.disk.files import Files
 from warmd.disk.shelf import Shelf
 from warmd.errors import CannotStartError, UsageError
 from warmd.files.atomic import remove_left_over
-from warmd.files.state import is_cut_short, read_json
+from warmd.files.state import Kind, is_cut_short, read_json
 
 OWN_NAME = "warmd"
 """Only a folder of this name was made for warmd alone."""
 
-_JSON: Mapping[str, tuple[Callable[[Any], bool], re.Pattern[bytes]]] = {
-    starts.FILE_NAME: (starts.is_failed_starts, starts.BEGINNING),
-    quarantine.FILE_NAME: (suspects.is_suspects, suspects.BEGINNING),
-    rates.FILE_NAME: (rates.is_rates, rates.BEGINNING),
+_JSON: Mapping[str, Kind] = {
+    starts.FILE_NAME: starts.KIND,
+    quarantine.FILE_NAME: suspects.KIND,
+    rates.FILE_NAME: rates.KIND,
 }
-"""Files that warmd keeps, and what tells that one is warmd's: others may have files of these names.
-
-That is all that is in it or, of one that was cut short, its beginning.
-"""
+"""Files that warmd keeps."""
 _LOCK_TEXT = re.compile(rb"\d{0,20}\n?")
 _SYSTEMS = ("/System", "/bin", "/dev", "/etc", "/proc", "/sbin", "/sys", "/usr")
 _SYSTEMS_OWN = ("/private/etc", "/private/tmp", "/private/var", "/private/var/tmp", "/var/tmp")
@@ -166,10 +162,10 @@ def _purge_state(folder: Path) -> None:
     if is_moved(socket):
         with contextlib.suppress(OSError):
             socket.parent.rmdir()
-    for name, (is_ours, beginning) in _JSON.items():
+    for name, kind in _JSON.items():
         path = folder / name
         # What is a link or no file is not warmd's: it writes neither.
-        if not path.is_symlink() and (read_json(path, is_ours, False) or is_cut_short(path, beginning)):
+        if not path.is_symlink() and (read_json(path, kind.is_ours, False) or is_cut_short(path, kind)):
             path.unlink()
     remove_left_over(folder, older_than=0.0)
     (folder / LOCK_NAME).unlink(missing_ok=True)
