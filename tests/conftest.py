@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,10 @@ from hypothesis import HealthCheck, settings
 from tests.toys import ARCHITECTURES, make_model
 from warmd.config import load_settings
 from warmd.settings import Settings
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    # What a shell starts in the background ignores ctrl-C, as would all that the tests start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is no fault.
 settings.register_profile("warmd", deadline=None, suppress_health_check=[HealthCheck.too_slow])
