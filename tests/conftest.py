@@ -26,16 +26,17 @@ settings.load_profile("warmd")
 
 
 LONGEST = (
-    "serving/test_ranks.py",
+    "launchd/test_install_command.py",
     "engines/mlx_lm/test_truth.py",
     "serving/test_restart.py",
-    "launchd/test_install_command.py",
-    "serving/test_warm.py",
     "launchd/test_restart_command.py",
+    "serving/test_ranks.py",
+    "serving/test_warm.py",
     "serving/test_crash.py",
     "serving/test_sidecar.py",
 )
-"""The files that take half of the time, the longest first."""
+"""The files that take half of the time, the longest first. The ranks, which wait for each other busily, come
+beside those of launchd, which sleep a lot."""
 
 PROCESSES = ("serving", "launchd", "commands", "engines")
 """Where tests start processes, or compute."""
